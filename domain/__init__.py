@@ -1,0 +1,1 @@
+"""The language of the business: aggregates, lifecycles, contracts, decisions and ports. Pure."""

@@ -1,0 +1,1 @@
+"""What is appended together, what the journal answers, and the port to it."""

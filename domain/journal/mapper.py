@@ -1,0 +1,162 @@
+"""From events to what is stored and back: envelope, erasable body, and the chain of hashes."""
+
+from __future__ import annotations
+
+import hashlib
+import hmac
+from collections.abc import Iterable, Sequence
+from datetime import UTC
+from typing import Any, cast
+from uuid import UUID
+
+import orjson
+from eventsourcing.domain import DomainEventProtocol
+from eventsourcing.persistence import JSONTranscoder, Mapper, StoredEvent
+
+from settled.domain.errors import StoreTooNew
+from settled.domain.journal.unit import SHARD, RecordedEvent
+from settled.domain.keys import Keys
+from settled.domain.machine.event import TOPICS, Event
+from settled.domain.machine.machine import StateMachine
+
+READER = 1
+"""The highest `min_reader` that this code understands."""
+
+IN_COLUMNS = frozenset(
+    {"originator_id", "originator_version", "timestamp", "actor", "correlation", "causation"}
+)
+
+
+class EventMapper(Mapper[UUID]):
+    """Maps pydantic events: ids and times come from the columns, never from the JSON.
+
+    Hashes cover what is stored, before any upcasting.
+    """
+
+    def __init__(self, keys: Keys) -> None:
+        super().__init__(JSONTranscoder())
+        self._keys = keys
+
+    def seal(self, machine: StateMachine, ids: Iterable[UUID]) -> tuple[RecordedEvent, ...]:
+        """Turn a machine's pending events into records and carry its chain on.
+
+        `ids` gives each event an identifier that nobody else has been given: by it a writer
+        recognises its own unit after the answer to its commit was lost.
+        """
+        events = cast("Sequence[Event]", machine.collect_events())
+        records = []
+        for event, event_id in zip(events, ids, strict=False):
+            record = self._record(machine.tenant, event, event_id, machine.chain)
+            machine.chain = record.hash
+            records.append(record)
+        assert len(records) == len(events), "each event needs an id"
+        return tuple(records)
+
+    def _record(self, tenant: str, event: Event, event_id: UUID, previous: bytes) -> RecordedEvent:
+        kind = type(event)
+        serializer = kind.__pydantic_serializer__
+        key_id = self._keys.current(tenant)
+        body = serializer.to_json(event, include=set(kind.BODY)) if kind.BODY else None
+        key = self._keys.key(tenant, key_id)
+        record = RecordedEvent(
+            originator_id=event.originator_id,
+            originator_version=event.originator_version,
+            topic=kind.TOPIC,
+            state=serializer.to_json(event, exclude=set(IN_COLUMNS | kind.BODY)),
+            tenant=tenant,
+            event_id=event_id,
+            schema_version=kind.SCHEMA_VERSION,
+            min_reader=kind.MIN_READER,
+            recorded_at=event.timestamp,
+            actor=event.actor,
+            key_id=key_id,
+            previous_hash=previous,
+            hash=b"",
+            correlation=event.correlation,
+            causation=event.causation,
+            body=body,
+            body_digest=hmac.digest(key, body, hashlib.sha256) if body is not None else None,
+        )
+        object.__setattr__(record, "hash", hash_of(record))
+        return record
+
+    def to_stored_event(self, domain_event: DomainEventProtocol[UUID]) -> StoredEvent:
+        """Return the library's form: envelope and body in one, without tenant and chain."""
+        event = cast("Event", domain_event)
+        state = type(event).__pydantic_serializer__.to_json(event, exclude=set(IN_COLUMNS))
+        return StoredEvent(event.originator_id, event.originator_version, event.TOPIC, state)
+
+    def to_domain_event(self, stored_event: StoredEvent) -> Event:
+        """Return the event, upcast to today's schema.
+
+        Raises StoreTooNew when it was written by newer code or by a kind that is not known here:
+        such an event is neither skipped nor guessed at.
+        """
+        record = cast("RecordedEvent", stored_event)
+        kind = TOPICS.get(record.topic)
+        if (
+            kind is None
+            or record.min_reader > READER
+            or record.schema_version > kind.SCHEMA_VERSION
+        ):
+            raise StoreTooNew(
+                f"Event {record.originator_version} of stream {record.originator_id} "
+                f"({record.topic}, schema {record.schema_version}) is not known to this code.",
+                hint="Run the version of settled, and the module of kinds, that wrote it.",
+            )
+        fields: dict[str, Any] = orjson.loads(record.state)
+        if record.body is not None:
+            fields |= orjson.loads(record.body)
+        if record.schema_version < kind.SCHEMA_VERSION:
+            fields = kind.upcast(fields, record.schema_version)
+        return kind.__pydantic_validator__.validate_python(
+            fields
+            | {
+                "originator_id": record.originator_id,
+                "originator_version": record.originator_version,
+                "timestamp": record.recorded_at,
+                "actor": record.actor,
+                "correlation": record.correlation,
+                "causation": record.causation,
+            }
+        )
+
+    def fold(self, records: Sequence[RecordedEvent]) -> StateMachine | None:
+        """Fold a stream's records into its machine; None when there are none."""
+        machine: StateMachine | None = None
+        for record in records:
+            machine = self.to_domain_event(record).mutate(machine)
+        if machine is not None:
+            machine.chain = records[-1].hash
+            machine.new_references.clear()
+        return machine
+
+
+def hash_of(record: RecordedEvent) -> bytes:
+    """Return the SHA-256 over everything in a record but its position, its body and its hash.
+
+    Each part is preceded by its length, so that no two records share an encoding.
+    """
+    parts = (
+        record.previous_hash,
+        record.tenant.encode(),
+        str(SHARD).encode(),
+        record.stream.bytes,
+        str(record.originator_version).encode(),
+        record.event_id.bytes,
+        record.topic.encode(),
+        str(record.schema_version).encode(),
+        str(record.min_reader).encode(),
+        record.recorded_at.astimezone(UTC).isoformat().encode(),
+        record.actor.encode(),
+        (record.correlation or "").encode(),
+        record.causation.bytes if record.causation else b"",
+        record.key_id.encode(),
+        record.state,
+        record.body_digest or b"",
+    )
+    digest = hashlib.sha256()
+    for part in parts:
+        digest.update(len(part).to_bytes(4, "big"))
+        digest.update(part)
+    return digest.digest()

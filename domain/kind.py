@@ -1,0 +1,114 @@
+"""A kind: what operations of one sort are made of, and the policy under which they act.
+
+Declared once, in a dozen lines, at import. What a policy says is recorded with each intent, so a
+changed declaration never changes what was authorised before.
+"""
+
+from __future__ import annotations
+
+import string
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass, field
+from datetime import timedelta
+from typing import Any, Generic, TypeVar
+
+from settled.domain.digest import Mode, digest
+from settled.domain.errors import InvalidKind
+from settled.domain.identity import Identity
+from settled.domain.keys import Keys
+from settled.domain.operation.events import Terms
+from settled.domain.params import Params, freeze
+from settled.domain.provider import Provider
+from settled.domain.retry import FullJitter
+
+P = TypeVar("P", bound=Params)
+
+Revalidation = Callable[[Any], "str | None"]
+"""Looks at the parameters before the first dispatch; returns why it must not happen, or None."""
+
+
+@dataclass(frozen=True)
+class Kind(Generic[P]):
+    """One sort of operation.
+
+    `within` ends the automatic steps, counted from the intent. `hand_over_to` names the person or
+    queue that owns what cannot be resolved; told again every `notify_every`, and `second_owner`
+    too after `second_owner_after` times without an answer. `call_timeout` bounds one request from
+    its first byte to its answer, `permit` the time between recording Dispatching and that first
+    byte. `approvers` are the roles of which one must approve; empty means nobody has to.
+    """
+
+    name: str
+    params: type[P]
+    provider: Provider
+    hand_over_to: str
+    label: str = ""
+    retry: FullJitter = field(default_factory=lambda: FullJitter(1, 60, 8))
+    within: timedelta = timedelta(hours=20)
+    call_timeout: timedelta = timedelta(seconds=30)
+    permit: timedelta = timedelta(seconds=5)
+    approvers: frozenset[str] = frozenset()
+    decide_within: timedelta = timedelta(days=7)
+    revalidate: Revalidation | None = None
+    notify_every: timedelta = timedelta(hours=4)
+    second_owner: str | None = None
+    second_owner_after: int = 3
+    priority: int = 1
+    version: int = 1
+    mode: Mode = "live"
+
+    def __post_init__(self) -> None:
+        Identity("tenant", self.name, "operation")  # raises for a name that cannot be used
+        if not self.hand_over_to:
+            raise InvalidKind(
+                f"{self.name}: nobody is named to hand over to.",
+                hint="hand_over_to='payments-oncall': some outcomes only a person can establish.",
+            )
+        if self.priority not in (0, 1, 2):
+            raise InvalidKind(f"{self.name}: a priority is 0, 1 or 2; 0 goes first.")
+        for name in ("within", "call_timeout", "permit", "decide_within", "notify_every"):
+            if getattr(self, name) <= timedelta():
+                raise InvalidKind(f"{self.name}: {name} must be longer than nothing.")
+        unknown = set(_label_fields(self.label)) - set(self.params.model_fields)
+        if unknown:
+            raise InvalidKind(
+                f"{self.name}: the label names {', '.join(sorted(unknown))}, "
+                f"which {self.params.__name__} does not have."
+            )
+
+    def terms(
+        self, identity: Identity, params: P, keys: Keys, origin: Mapping[str, str]
+    ) -> Terms:
+        """Return what an intent or proposal with these parameters authorises."""
+        key_id = keys.current(identity.tenant)
+        return Terms(
+            tenant=identity.tenant,
+            kind=self.name,
+            identity=identity.operation_id,
+            kind_version=self.version,
+            mode=self.mode,
+            label=self.describe(params),
+            params=freeze(params).decode(),
+            params_version=self.params.PARAMS_VERSION,
+            digest=digest(
+                params, self.name, self.mode, keys.key(identity.tenant, key_id), key_id
+            ),
+            provider=self.provider.name,
+            hand_over_to=self.hand_over_to,
+            priority=self.priority,
+            within_seconds=self.within.total_seconds(),
+            attempts_allowed=self.retry.attempts,
+            call_timeout_seconds=self.call_timeout.total_seconds(),
+            permit_seconds=self.permit.total_seconds(),
+            origin=dict(origin),
+        )
+
+    def describe(self, params: P) -> str:
+        """Return the label with the parameters filled in."""
+        if not self.label:
+            return self.name
+        return self.label.format(**{name: getattr(params, name) for name in type(params).model_fields})
+
+
+def _label_fields(label: str) -> list[str]:
+    return [name.split(".")[0] for _, name, _, _ in string.Formatter().parse(label) if name]

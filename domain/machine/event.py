@@ -1,0 +1,107 @@
+"""The base of every event: a frozen pydantic model under an explicit, stable topic."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from datetime import datetime
+from typing import Any, ClassVar, TypeVar
+from uuid import UUID
+
+from eventsourcing.domain import (
+    CanMutateAggregate,
+    OriginatorIDError,
+    OriginatorVersionError,
+)
+from eventsourcing.utils import register_topic
+from pydantic import BaseModel, ConfigDict
+
+from settled.domain.errors import DeclarationError
+
+A = TypeVar("A")
+
+TOPICS: dict[str, type[Event]] = {}
+"""Every event class by its topic."""
+
+
+class Event(BaseModel, CanMutateAggregate[UUID]):
+    """Something that happened to a stream.
+
+    A subclass that is recorded states its `TOPIC`, which never changes, whatever becomes of module
+    and class names. `SCHEMA_VERSION` counts the shapes of the event's fields; `MIN_READER` is the
+    lowest reader number that understands its meaning. The fields named in `BODY` may have to be
+    erased one day and are stored apart. `PROGRESS` is False for events that only take or return a
+    stream, so that a worker killed by it again and again is noticed.
+    """
+
+    model_config = ConfigDict(frozen=True, extra="forbid")
+
+    TOPIC: ClassVar[str] = ""
+    SCHEMA_VERSION: ClassVar[int] = 1
+    MIN_READER: ClassVar[int] = 1
+    BODY: ClassVar[frozenset[str]] = frozenset()
+    PROGRESS: ClassVar[bool] = True
+
+    originator_id: UUID
+    originator_version: int
+    timestamp: datetime
+    actor: str
+    correlation: str | None = None
+    causation: UUID | None = None
+
+    @classmethod
+    def __pydantic_init_subclass__(cls, **kwargs: Any) -> None:
+        """Register the topic; two classes under one topic are a mistake in the declaration."""
+        topic = cls.__dict__.get("TOPIC", "")
+        if not topic:
+            return
+        other = TOPICS.setdefault(topic, cls)
+        if other is not cls and other.__qualname__ != cls.__qualname__:
+            raise DeclarationError(f"The topic {topic} belongs to {other.__qualname__} already.")
+        if other is cls:
+            register_topic(topic, cls)
+
+    @classmethod
+    def name(cls) -> str:
+        """Return the last part of the topic: the event's name in its lifecycle."""
+        return cls.TOPIC.rpartition(".")[2]
+
+    @classmethod
+    def upcast(cls, fields: dict[str, Any], version: int) -> dict[str, Any]:
+        """Turn fields stored under an older schema version into today's. Overridden per event."""
+        return fields
+
+    def mutate(self, aggregate: A | None) -> A | None:
+        """Fold the event into its aggregate, or make the aggregate when this is its first event.
+
+        The lifecycle decides the next state; `apply` of the event does the rest.
+        """
+        machine: Any = aggregate
+        if machine is None:
+            machine = machine_class(self).shell(self)
+        elif self.originator_id != machine.id:
+            raise OriginatorIDError(self.originator_id, machine.id)
+        elif self.originator_version != machine.version + 1:
+            raise OriginatorVersionError(self.originator_version, machine.version + 1)
+        target = machine.LIFECYCLE.step(machine.state, self.name()).target
+        self.apply(machine)
+        machine.enter(target, self)
+        return machine  # type: ignore[no-any-return]
+
+
+_MACHINES: dict[str, Any] = {}
+
+
+def bind(topics: Mapping[str, Any]) -> None:
+    """Remember which machine class a topic's first event makes."""
+    _MACHINES.update(topics)
+
+
+def machine_class(event: Event) -> Any:
+    """Return the aggregate class that an event belongs to."""
+    try:
+        return _MACHINES[type(event).TOPIC]
+    except KeyError:
+        raise DeclarationError(
+            f"No state machine is declared for {type(event).TOPIC}.",
+            hint="Name the event class in the machine's EVENTS.",
+        ) from None

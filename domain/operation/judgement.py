@@ -1,0 +1,291 @@
+"""From a finding and the step that recovery decided to the events that record them.
+
+`conclude` records what the one who asked learned (a reply, a lookup, or that the owner is gone);
+`admit` records evidence that came by itself (a webhook, a late reply, a report), in any state.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import json
+from dataclasses import dataclass
+from datetime import datetime, timedelta
+from typing import Any
+
+from settled.domain.clock import Stamp
+from settled.domain.contract.vocabulary import ProviderContract
+from settled.domain.operation import events as ev
+from settled.domain.operation.operation import Operation
+from settled.domain.provider import Answered, Echo, Finding
+from settled.domain.recovery import Step, StepKind, recover
+
+POSITIVE = frozenset({Answered.PERFORMED, Answered.PENDING, Answered.REVERSED})
+"""Answers that say that an effect exists, or did."""
+
+_WAITED = frozenset({Answered.IN_PROGRESS, Answered.RATE_LIMITED, Answered.STORE_UNAVAILABLE})
+
+_CLAIMS_NO_EFFECT = frozenset(
+    {"proposed", "failed", "rejected", "expired", "cancelled", "reversed"}
+)
+
+
+@dataclass(frozen=True, slots=True)
+class Cause:
+    """Why an outcome is unknown when nobody answered: a stable word and a sentence."""
+
+    word: str
+    reason: str
+
+
+OWNER_GONE = Cause("owner_gone", "its worker is gone, and its request may have been sent")
+SHUT_DOWN = Cause("shut_down", "its worker was shut down while the request may have been sent")
+
+
+def conclude(
+    operation: Operation,
+    step: Step,
+    stamp: Stamp,
+    finding: Finding | None = None,
+    cause: Cause = OWNER_GONE,
+) -> None:
+    """Record a step that needs no further call to the provider.
+
+    In outcome_unknown a step of RESEND or LOOK_UP without a finding is work to do, not something
+    to record: callers do it instead of calling this.
+    """
+    next_at = max(step.not_before or stamp.at, stamp.at)
+    evidence = _evidence(finding)
+    via = finding.via.value if finding else "reply"
+    match step.kind:
+        case StepKind.SETTLE_SUCCEEDED:
+            assert finding is not None, "only evidence settles"
+            _succeed(operation, step, stamp, finding)
+        case StepKind.SETTLE_FAILED:
+            operation.record(
+                ev.Failed, stamp, via=via, reason=step.reason, rule=step.rule, evidence=evidence
+            )
+        case StepKind.SETTLE_REVERSED:
+            _require_unknown(operation, step, stamp, finding, cause)
+            _hand_over(operation, step, stamp, evidence)
+        case StepKind.ACCEPT if operation.state != "accepted":
+            operation.record(
+                ev.Accepted,
+                stamp,
+                reference=finding.reference if finding else None,
+                via=via,
+                reason=step.reason,
+                rule=step.rule,
+                next_at=next_at,
+                evidence=evidence,
+            )
+        case StepKind.DISPATCH if operation.state == "dispatching":
+            operation.record(
+                ev.RetryScheduled,
+                stamp,
+                reason=step.reason,
+                rule=step.rule,
+                retry_at=next_at,
+                evidence=evidence,
+            )
+        case StepKind.CONFIRM_ABSENT | StepKind.DISPATCH:
+            _require_unknown(operation, step, stamp, finding, cause)
+            operation.record(
+                ev.ConfirmedAbsent,
+                stamp,
+                via=via,
+                reason=step.reason,
+                rule=step.rule,
+                due_at=next_at,
+                evidence=evidence,
+            )
+        case StepKind.HAND_OVER:
+            _require_unknown(operation, step, stamp, finding, cause)
+            _hand_over(operation, step, stamp, evidence)
+        case _:
+            _go_on(operation, step, stamp, finding, cause, next_at)
+
+
+def admit(
+    operation: Operation,
+    contract: ProviderContract,
+    finding: Finding,
+    stamp: Stamp,
+    jitter: timedelta,
+) -> None:
+    """Record evidence that came by itself, and what follows from it. Nothing is ever dropped."""
+    positive = finding.answered in POSITIVE
+    step = None
+    match operation.state:
+        case "ready" | "claimed" if positive:
+            cause = Cause("evidence", f"evidence of an effect arrived: {finding.reason}")
+            unknown = Step(StepKind.WAIT, "evidence of an effect", cause.reason, stamp.at)
+            _go_on(operation, unknown, stamp, finding, cause, stamp.at)
+            step = recover(operation.situation(stamp.at), contract, finding, jitter)
+        case "dispatching" | "accepted" | "outcome_unknown":
+            step = recover(operation.situation(stamp.at), contract, finding, jitter)
+        case "handed_over" if (
+            finding.answered is Answered.PERFORMED
+            and finding.echo is Echo.EQUAL
+            and not operation.contradicted
+        ):
+            return _succeed(operation, _told(finding), stamp, finding)
+        case "succeeded" if finding.answered in (Answered.REVERSED, Answered.FAILED):
+            return operation.record(
+                ev.Reversed,
+                stamp,
+                via=finding.via.value,
+                reason=finding.reason,
+                evidence=_evidence(finding),
+            )
+        case "succeeded" if _another_receipt(operation, finding):
+            return _contradict(operation, finding, stamp)
+        case state if state in _CLAIMS_NO_EFFECT and finding.answered is Answered.PERFORMED:
+            return _contradict(operation, finding, stamp)
+        case _:
+            pass
+    conclusive = {StepKind.SETTLE_SUCCEEDED, StepKind.SETTLE_FAILED}
+    if operation.state != "accepted":
+        conclusive.add(StepKind.ACCEPT)
+    if finding.echo is Echo.DIFFERS:
+        conclusive.add(StepKind.HAND_OVER)
+    if step is not None and step.kind in conclusive:
+        return conclude(operation, step, stamp, finding)
+    key = _key(finding)
+    if key in operation.evidence_keys:
+        return
+    operation.record(
+        ev.EvidenceRecorded,
+        stamp,
+        via=finding.via.value,
+        answered=finding.answered.value,
+        reference=finding.reference,
+        reason=finding.reason,
+        key=key,
+        evidence=_evidence(finding),
+    )
+
+
+def _succeed(operation: Operation, step: Step, stamp: Stamp, finding: Finding) -> None:
+    operation.record(
+        ev.Succeeded,
+        stamp,
+        reference=finding.reference,
+        via=finding.via.value,
+        replayed=finding.replayed,
+        reason=step.reason,
+        rule=step.rule,
+        receipt=dict(finding.receipt) if finding.receipt is not None else None,
+        evidence=_evidence(finding),
+    )
+
+
+def _contradict(operation: Operation, finding: Finding, stamp: Stamp) -> None:
+    operation.record(
+        ev.Contradicted,
+        stamp,
+        to=operation.terms.hand_over_to,
+        was=operation.state,
+        reason=f"settled as {operation.state}, and now: {finding.reason}",
+        reference=finding.reference,
+        next_at=stamp.at,
+        evidence=_evidence(finding),
+    )
+
+
+def _hand_over(
+    operation: Operation, step: Step, stamp: Stamp, evidence: dict[str, Any] | None
+) -> None:
+    operation.record(
+        ev.HandedOver,
+        stamp,
+        to=operation.terms.hand_over_to,
+        reason=step.reason,
+        rule=step.rule,
+        next_at=stamp.at,
+        evidence=evidence,
+    )
+
+
+def _require_unknown(
+    operation: Operation, step: Step, stamp: Stamp, finding: Finding | None, cause: Cause
+) -> None:
+    """Pass through outcome_unknown: what follows is only reached from there."""
+    if operation.state == "dispatching":
+        _go_on(operation, step, stamp, finding, cause, stamp.at)
+    elif operation.state == "accepted" and step.kind is not StepKind.HAND_OVER:
+        _go_on(operation, step, stamp, finding, cause, stamp.at)
+
+
+def _go_on(
+    operation: Operation,
+    step: Step,
+    stamp: Stamp,
+    finding: Finding | None,
+    cause: Cause,
+    next_at: datetime,
+) -> None:
+    """Record that it stays open, and when to look again."""
+    waited = finding is not None and finding.answered in _WAITED
+    polled = step.kind in (StepKind.POLL, StepKind.WAIT, StepKind.LOOK_UP, StepKind.ACCEPT)
+    if operation.state == "outcome_unknown" or (operation.state == "accepted" and polled):
+        if finding is None:
+            operation.record(
+                ev.ReconciliationScheduled,
+                stamp,
+                reason=step.reason,
+                rule=step.rule,
+                next_at=next_at,
+            )
+            return
+        operation.record(
+            ev.LookedUp,
+            stamp,
+            answered=finding.answered.value,
+            reason=step.reason,
+            rule=step.rule,
+            reference=finding.reference,
+            waited=waited,
+            next_at=next_at,
+            evidence=_evidence(finding),
+        )
+        return
+    lost = finding is not None and finding.answered is Answered.LOST
+    operation.record(
+        ev.OutcomeUnknown,
+        stamp,
+        cause=cause.word if finding is None or cause.word == "evidence" else _word(lost),
+        reason=cause.reason if finding is None else finding.reason,
+        rule=step.rule,
+        sender_reported=finding is not None and finding.may_arrive_until is None,
+        waited=waited,
+        attempt_out=finding is None or finding.answered is not Answered.NOT_SENT,
+        next_at=next_at,
+        evidence=_evidence(finding),
+    )
+
+
+def _word(lost: bool) -> str:
+    return "reply_lost" if lost else "unclear_answer"
+
+
+def _told(finding: Finding) -> Step:
+    return Step(StepKind.SETTLE_SUCCEEDED, "evidence after hand-over", finding.reason)
+
+
+def _another_receipt(operation: Operation, finding: Finding) -> bool:
+    return (
+        finding.answered is Answered.PERFORMED
+        and finding.reference is not None
+        and operation.reference is not None
+        and finding.reference != operation.reference
+    )
+
+
+def _evidence(finding: Finding | None) -> dict[str, Any] | None:
+    return dict(finding.evidence) if finding is not None and finding.evidence else None
+
+
+def _key(finding: Finding) -> str:
+    said = [finding.via, finding.answered, finding.reference, finding.echo, dict(finding.evidence)]
+    text = json.dumps(said, sort_keys=True, default=str)
+    return hashlib.sha256(text.encode()).hexdigest()[:32]

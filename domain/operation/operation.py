@@ -1,0 +1,325 @@
+"""The operation: an aggregate whose events say what was authorised, sent and reported.
+
+Folding only remembers. What may be done next is decided by the lifecycle, its guards below, and
+for everything that touches the provider by `settled.domain.recovery`.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, replace
+from datetime import datetime, timedelta
+from typing import Any, ClassVar
+from uuid import UUID
+
+from settled.domain.clock import Stamp
+from settled.domain.errors import DecisionRefused, EffectPossible, TransitionRefused
+from settled.domain.identity import Identity, stream_id
+from settled.domain.machine.machine import StateMachine
+from settled.domain.operation import events as ev
+from settled.domain.operation.lifecycle import LIFECYCLE
+from settled.domain.provider import SealedRequest
+from settled.domain.recovery import Situation
+
+CATEGORY = "operation"
+CLAIM_SECONDS = 60.0
+"""How long a claim may stand before its row is looked at again; its worker sends at once."""
+
+
+@dataclass(frozen=True, slots=True)
+class Attempt:
+    """One Dispatching. `out` is False once it is proven that nothing of it exists or can arrive."""
+
+    number: int
+    at: datetime
+    key: str
+    permit_until: datetime
+    call_deadline: datetime
+    epoch: int
+    scope: tuple[tuple[str, str], ...]
+    credential_fingerprint: str
+    request_digest: str
+    generation: int
+    out: bool = True
+
+
+class Operation(StateMachine):
+    """One business action with one external effect, identified by (tenant, kind, operation id)."""
+
+    TOPIC = "settled.operation"
+    LIFECYCLE = LIFECYCLE
+    EVENTS = ev.EVENTS
+    OPEN: ClassVar[tuple[str, ...]] = tuple(s.name for s in LIFECYCLE.states.values() if not s.settled)
+
+    @staticmethod
+    def stream(identity: Identity) -> UUID:
+        """Return the stream of an identity: the store's key on it is the uniqueness constraint."""
+        return stream_id(identity.tenant, CATEGORY, identity.kind, identity.operation_id)
+
+    def prepare(self) -> None:
+        """Give every attribute its first value."""
+        super().prepare()
+        self.terms: ev.Terms
+        self.proposal_version = 0
+        self.approved_by: str | None = None
+        self.approved_version = 0
+        self.approval_consumed = False
+        self.expires_at: datetime | None = None
+        self.intended_at: datetime | None = None
+        self.give_up_at: datetime
+        self.provider_key = ""
+        self.generation = 0
+        self.worker: str | None = None
+        self.claim_epoch: int | None = None
+        self.revalidated = False  # by the worker that holds it now; never recorded
+        self.evidence_keys: frozenset[str] = frozenset()
+        self.attempts: tuple[Attempt, ...] = ()
+        self.request: SealedRequest | None = None
+        self.adopted = False
+        self.sender_reported = True
+        self.looked_up = 0
+        self.waits = 0
+        self.last_absent_at: datetime | None = None
+        self.accepted_at: datetime | None = None
+        self.reference: str | None = None
+        self.receipt: dict[str, Any] | None = None
+        self.owner_name: str | None = None
+        self.handed_over_at: datetime | None = None
+        self.notified = 0
+        self.contradicted = False
+        self.cancel_requested = False
+        self.last_reason: str | None = None
+        self.last_rule: str | None = None
+        self.due: datetime | None = None
+
+    # What is read.
+
+    @property
+    def operation_id(self) -> str:
+        """The business's name for it."""
+        return self.identity
+
+    @property
+    def business_identity(self) -> Identity:
+        """Tenant, kind and operation id together."""
+        return Identity(self.tenant, self.kind, self.identity)
+
+    @property
+    def label(self) -> str:
+        """What it is, in words a person understands."""
+        return self.terms.label or f"{self.kind} {self.identity}"
+
+    @property
+    def lane(self) -> str:
+        """The lane in which it waits: tenant/kind/provider."""
+        return f"{self.tenant}/{self.kind}/{self.terms.provider}"
+
+    @property
+    def priority(self) -> int:
+        """0 goes first, then 1, then 2."""
+        return self.terms.priority
+
+    @property
+    def out(self) -> tuple[Attempt, ...]:
+        """The attempts of which something may exist at the provider, or may still arrive."""
+        return tuple(attempt for attempt in self.attempts if attempt.out)
+
+    @property
+    def next_attempt(self) -> int:
+        """The number that the next Dispatching gets. It counts over all generations."""
+        return len(self.attempts) + 1
+
+    def next_due(self) -> datetime | None:
+        """Return when somebody has to look at it again, as the last event said."""
+        return None if self.settled else self.due
+
+    def situation(self, now: datetime, *, today: SealedRequest | None = None) -> Situation:
+        """Return what the recorded events say to the recovery decision.
+
+        `today` is the request as the adapter would seal it now: its scope and credential are
+        compared with those of the first dispatch. Attempts count within the current generation.
+        """
+        mine = [a for a in self.attempts if a.generation == self.generation]
+        out = [a for a in mine if a.out]
+        first = min((a.at for a in out), default=self.intended_at if self.adopted else None)
+        last_arrival = max((max(a.permit_until, a.call_deadline) for a in out), default=None)
+        if self.adopted and last_arrival is None:
+            last_arrival = self.modified_on
+        return Situation(
+            now=now,
+            last_event_at=self.modified_on,
+            first_sent_at=first,
+            sent=len(out) + self.adopted,
+            dispatched=len(mine),
+            attempts_allowed=self.terms.attempts_allowed,
+            nothing_arrives_after=last_arrival,
+            sender_known=self.sender_reported,
+            key_on_every_attempt=all(a.key == self.provider_key for a in out),
+            scope_unchanged=today is None or all(a.scope == today.scope for a in out),
+            request_identical=len({a.request_digest for a in out}) <= 1,
+            credential_unchanged=today is None
+            or all(a.credential_fingerprint == today.credential_fingerprint for a in out),
+            timeout=timedelta(seconds=self.terms.call_timeout_seconds),
+            give_up_at=self.give_up_at,
+            looked_up=self.looked_up,
+            last_lookup_absent_at=self.last_absent_at,
+            handle=self.reference,
+            accepted_at=self.accepted_at,
+            waits=self.waits,
+        )
+
+    # Guards, named by the lifecycle.
+
+    def must_await_decision(self) -> None:
+        """Refuse a decision on a version that has been decided."""
+        if self.approved_version == self.proposal_version:
+            raise DecisionRefused(
+                f"Version {self.proposal_version} was approved by {self.approved_by} already.",
+                hint="The first decision stands.",
+            )
+
+    def must_be_approved(self) -> None:
+        """Refuse an intent whose terms nobody approved."""
+        if self.approved_version != self.proposal_version:
+            raise DecisionRefused(
+                f"Nobody has approved version {self.proposal_version} of this proposal.",
+                hint="Approve it first.",
+            )
+
+    def must_be_undispatched(self) -> None:
+        """Refuse new terms for what has been sent before."""
+        if self.attempts or self.adopted:
+            raise EffectPossible(
+                "A request for these terms has been sent before, so they cannot change.",
+                hint="Use a new operation id for other terms.",
+            )
+
+    def must_have_nothing_out(self) -> None:
+        """Refuse to call something off while an effect of it may exist."""
+        if self.out:
+            raise EffectPossible(
+                "An earlier request may have had an effect.",
+                hint="Wait until its outcome is known.",
+            )
+
+    def must_have_no_earlier_out(self) -> None:
+        """Refuse to start over while a request before the last one may have had an effect."""
+        if any(attempt.out for attempt in self.attempts[:-1]) or self.adopted:
+            raise EffectPossible("An earlier request may have had an effect.")
+
+    def must_not_be_withdrawn(self) -> None:
+        """Refuse to send what somebody asked to cancel."""
+        if self.cancel_requested:
+            raise TransitionRefused(
+                "A cancel was requested, and nothing is out: it is not sent again.",
+                hint="Cancel it.",
+            )
+
+    # Folding, called by the events.
+
+    def take_terms(self, event: ev.Proposed | ev.Revised | ev.Intended) -> None:
+        """Remember what is authorised."""
+        self.tenant, self.kind, self.identity = event.tenant, event.kind, event.identity
+        self.terms = event
+
+    def take_dispatch(self, event: ev.Dispatching) -> None:
+        """Remember an attempt; the request is stored with the first one."""
+        if event.request is not None:
+            self.request = SealedRequest(
+                method=event.request.method,
+                url=event.request.url,
+                headers=event.request.headers,
+                body=event.request.body.encode("latin-1"),
+                adapter=event.adapter,
+                scope=event.scope,
+                credential_fingerprint=event.credential_fingerprint,
+            )
+        self.worker = event.worker
+        self.sender_reported = False
+        self.attempts += (
+            Attempt(
+                number=event.attempt,
+                at=event.timestamp,
+                key=event.key,
+                permit_until=event.permit_until,
+                call_deadline=event.call_deadline,
+                epoch=event.epoch,
+                scope=event.scope,
+                credential_fingerprint=event.credential_fingerprint,
+                request_digest=event.request_digest,
+                generation=self.generation,
+            ),
+        )
+
+    def take_reference(self, reference: str | None) -> None:
+        """Remember the provider's name for the effect."""
+        if reference is not None and reference != self.reference:
+            self.reference = reference
+            self.new_references.append((self.terms.provider, reference))
+
+    def take_unknown(self, event: ev.OutcomeUnknown) -> None:
+        """Remember that an effect may exist."""
+        self.worker = None
+        if not event.attempt_out:
+            self.attempt_not_out()
+        self.sender_reported = event.sender_reported
+        self.waits += event.waited
+        self.adopted = self.adopted or event.cause in ("adopted", "evidence") and not self.out
+
+    def attempt_not_out(self) -> None:
+        """Remember that the last attempt was proven not sent, or refused before execution."""
+        if self.attempts:
+            self.attempts = (*self.attempts[:-1], replace(self.attempts[-1], out=False))
+        self.sender_reported = True
+
+    def nothing_out(self) -> None:
+        """Remember that of no attempt so far anything exists."""
+        self.attempts = tuple(replace(attempt, out=False) for attempt in self.attempts)
+        self.adopted = False
+        self.sender_reported = True
+
+    def reissue(self, generation: int, key: str) -> None:
+        """Begin a new generation: another key, and the request is sealed anew."""
+        self.generation, self.provider_key = generation, key
+        self.request = self.reference = self.accepted_at = self.last_absent_at = None
+        self.looked_up = self.waits = 0
+
+    def hand_over(self, to: str, at: datetime, next_at: datetime) -> None:
+        """Remember who reconciles, and since when."""
+        self.worker = None
+        self.handed_over_at = at
+        self.owner_name = to
+        self.notified = 0
+        self.due = next_at
+
+    def close(self, reason: str | None) -> None:
+        """Remember why it ended."""
+        self.worker = None
+        self.last_reason = reason
+        self.due = None
+
+
+def fields(terms: ev.Terms) -> dict[str, Any]:
+    """Return the fields of the terms alone, whichever event they come from."""
+    return {name: getattr(terms, name) for name in ev.Terms.model_fields}
+
+
+def propose(terms: ev.Terms, stamp: Stamp, expires_at: datetime) -> Operation:
+    """Begin an operation that waits for a decision."""
+    identity = Identity(terms.tenant, terms.kind, terms.identity)
+    return Operation.begin(
+        ev.Proposed, Operation.stream(identity), stamp, **fields(terms), expires_at=expires_at
+    )
+
+
+def intend(terms: ev.Terms, stamp: Stamp, provider_key: str) -> Operation:
+    """Begin an operation that is authorised from the start."""
+    identity = Identity(terms.tenant, terms.kind, terms.identity)
+    return Operation.begin(
+        ev.Intended,
+        Operation.stream(identity),
+        stamp,
+        **fields(terms),
+        provider_key=provider_key,
+        generation=1,
+        give_up_at=stamp.at + timedelta(seconds=terms.within_seconds),
+    )

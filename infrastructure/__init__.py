@@ -1,0 +1,1 @@
+"""What touches the world: the journal, HTTP, the simulator, the testing kit."""

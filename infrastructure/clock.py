@@ -1,0 +1,66 @@
+"""The clock port's implementation: the only place that reads a clock or draws a random number."""
+
+from __future__ import annotations
+
+import os
+import random
+import threading
+import time
+from collections.abc import Callable
+from datetime import datetime, timedelta
+from uuid import UUID
+
+_BOOT_CLOCK = getattr(time, "CLOCK_BOOTTIME", time.CLOCK_MONOTONIC)
+
+
+def elapsed_seconds() -> float:
+    """Return seconds since some fixed moment, also while the host was suspended."""
+    return time.clock_gettime(_BOOT_CLOCK)
+
+
+class StoreClock:
+    """The store's time: its last sample plus what has elapsed here since.
+
+    The host's wall clock is never asked (under SQLite it is the store's own). `refresh` takes a new
+    sample; it is called by the heartbeat and before commands, never on the way to a provider.
+    """
+
+    def __init__(self, sample: Callable[[], datetime]) -> None:
+        self._sample = sample
+        self._lock = threading.Lock()
+        self._at = sample()
+        self._since = elapsed_seconds()
+        self._last = self._at
+
+    def now(self) -> datetime:
+        """Return the store's time in UTC, never earlier than what was returned before."""
+        with self._lock:
+            now = self._at + timedelta(seconds=elapsed_seconds() - self._since)
+            self._last = max(self._last, now)
+            return self._last
+
+    def refresh(self, older_than_seconds: float = 0.0) -> None:
+        """Ask the store for its time, unless the last sample is young enough."""
+        if elapsed_seconds() - self._since < older_than_seconds:
+            return
+        before = elapsed_seconds()
+        at = self._sample()
+        with self._lock:
+            self._at, self._since = at, before
+
+    def monotonic(self) -> float:
+        """Return elapsed seconds; they go on while the host is suspended."""
+        return elapsed_seconds()
+
+    def new_id(self) -> UUID:
+        """Return a version 7 UUID (RFC 9562): the store's milliseconds, then chance."""
+        milliseconds = int(self.now().timestamp() * 1000)
+        chance = int.from_bytes(os.urandom(10), "big")
+        value = milliseconds << 80 | chance
+        value = value & ~(0xF << 76) | 0x7 << 76
+        value = value & ~(0x3 << 62) | 0x2 << 62
+        return UUID(int=value)
+
+    def uniform(self) -> float:
+        """Return a number in [0, 1)."""
+        return random.random()

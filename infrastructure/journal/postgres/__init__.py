@@ -1,0 +1,1 @@
+"""The journal in a schema of a PostgreSQL database: for any number of hosts."""

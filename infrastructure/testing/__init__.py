@@ -1,0 +1,1 @@
+"""What tests of settled, and of what is built on it, run against: a real server, real faults."""

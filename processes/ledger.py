@@ -1,0 +1,180 @@
+"""Loading machines from the journal and committing what they recorded."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Callable, Iterator, Sequence
+from concurrent.futures import Future
+from datetime import datetime
+from typing import Any, Protocol, TypeVar
+from uuid import UUID
+
+from settled.domain.clock import Clock, Stamp
+from settled.domain.errors import StoreUnavailable
+from settled.domain.journal.mapper import EventMapper
+from settled.domain.journal.port import AgendaRow, Committer, Journal
+from settled.domain.journal.unit import (
+    Answer,
+    Busy,
+    Change,
+    Committed,
+    Head,
+    Invalid,
+    Reference,
+    Stale,
+    Unit,
+)
+from settled.domain.errors import TooLarge
+from settled.domain.machine.machine import StateMachine
+from settled.processes.faults import FaultPoint, reach
+
+M = TypeVar("M", bound=StateMachine)
+T = TypeVar("T")
+
+
+class CommitQueue(Protocol):
+    """What groups units into transactions, on a thread of its own."""
+
+    def submit(self, unit: Unit) -> Future[Answer]:
+        """Queue a unit for the next group."""
+        ...
+
+    def run(self, work: Callable[[Committer], T]) -> Future[T]:
+        """Run `work` with the committer on the committer's thread, between two groups."""
+        ...
+
+
+class Ledger:
+    """What a service and a worker have in common: load, command, append."""
+
+    def __init__(
+        self, journal: Journal, queue: CommitQueue, mapper: EventMapper, clock: Clock
+    ) -> None:
+        self.journal = journal
+        self.queue = queue
+        self.mapper = mapper
+        self.clock = clock
+
+    def load(self, tenant: str, stream: UUID) -> StateMachine | None:
+        """Fold a stream; None when there is none."""
+        return self.mapper.fold(self.journal.events(tenant, stream))
+
+    def load_rows(self, rows: Sequence[AgendaRow]) -> Iterator[tuple[AgendaRow, StateMachine | Exception]]:
+        """Fold the streams of several agenda rows, read in one query.
+
+        A stream that this code cannot read yields its error and spoils no other.
+        """
+        streams = self.journal.streams([(row.tenant, row.stream) for row in rows])
+        for row in rows:
+            try:
+                machine = self.mapper.fold(streams.get(row.stream, []))
+                assert machine is not None, "an agenda row has a stream"
+            except Exception as error:
+                yield row, error
+            else:
+                yield row, machine
+
+    def unit(self, *machines: StateMachine, fence: int | None = None) -> Unit:
+        """Turn the pending events of machines of one tenant into a unit.
+
+        `fence` is the epoch that must still own the row of the first machine.
+        """
+        changes: list[Change] = []
+        references: list[Reference] = []
+        for machine in machines:
+            pending = list(machine.pending_events)
+            if not pending:
+                continue
+            progress = any(type(event).PROGRESS for event in pending)  # type: ignore[attr-defined]
+            events = self.mapper.seal(machine, iter(self.clock.new_id, None))
+            changes.append(
+                Change(
+                    stream=machine.id,
+                    expected=machine.version - len(events),
+                    events=events,
+                    head=head_of(machine, progress),
+                    fence=fence if machine is machines[0] else None,
+                )
+            )
+            references += [
+                Reference(provider, reference, machine.id)
+                for provider, reference in machine.new_references
+            ]
+            machine.new_references.clear()
+        return Unit(machines[0].tenant, tuple(changes), references=tuple(references))
+
+    def append(self, unit: Unit) -> Answer:
+        """Commit a unit and wait for the answer."""
+        name = unit.changes[0].events[-1].topic.rpartition(".")[2]
+        reach(FaultPoint.BEFORE_COMMIT, name)
+        answer = self.queue.submit(unit).result()
+        reach(FaultPoint.AFTER_COMMIT, name)
+        return answer
+
+    async def append_durably(self, unit: Unit, retry_seconds: float = 1.0) -> Answer:
+        """Commit a unit, however long the store is away: the same unit, until it is answered."""
+        name = unit.changes[0].events[-1].topic.rpartition(".")[2]
+        reach(FaultPoint.BEFORE_COMMIT, name)
+        while True:
+            try:
+                answer = await asyncio.shield(asyncio.wrap_future(self.queue.submit(unit)))
+            except StoreUnavailable:
+                await asyncio.sleep(retry_seconds)
+                continue
+            if not isinstance(answer, Busy):
+                reach(FaultPoint.AFTER_COMMIT, name)
+                return answer
+
+    def execute(
+        self, tenant: str, stream: UUID, command: Callable[[Any], T], missing: Callable[[], Exception]
+    ) -> tuple[Any, T]:
+        """Load a stream, give it a command and commit; once more whenever somebody was faster.
+
+        Returns the machine and what the command returned. A command that records nothing commits
+        nothing. Raises what the command raises, and `missing()` when there is no such stream.
+        """
+        while True:
+            machine = self.load(tenant, stream)
+            if machine is None:
+                raise missing()
+            result = command(machine)
+            if not machine.pending_events:
+                return machine, result
+            answer = self.append(self.unit(machine))
+            if isinstance(answer, Committed):
+                return machine, result
+            if not isinstance(answer, Stale):
+                raise unanswered(answer)
+
+    def stamp(self, actor: str, correlation: str | None = None, causation: UUID | None = None) -> Stamp:
+        """Return a stamp of now."""
+        return Stamp(self.clock.now(), actor, correlation, causation)
+
+
+def head_of(machine: StateMachine, progress: bool = True) -> Head:
+    """Return the agenda row that a machine's events ask for: a function of the log alone."""
+    due_at: datetime | None = machine.next_due()
+    assert (due_at is None) == machine.settled, f"{machine.state}: open streams are due, others not"
+    return Head(
+        kind=machine.kind,
+        identity=machine.identity,
+        state=machine.state,
+        due_at=due_at,
+        lane=machine.lane,
+        priority=machine.priority,
+        min_reader=machine.min_reader,
+        held=machine.held,
+        progress=progress,
+    )
+
+
+def unanswered(answer: Answer) -> Exception:
+    """Return the error for an answer that means that nothing was written."""
+    if isinstance(answer, Invalid):
+        return TooLarge(f"The database does not take this: {answer.reason}", hint="Nothing was written.")
+    if isinstance(answer, Busy):
+        return StoreUnavailable(
+            f"Somebody else held {answer.what} for too long.",
+            hint="Nothing was written; try again.",
+        )
+    return StoreUnavailable(f"The journal answered {answer}.", hint="Nothing was written; try again.")

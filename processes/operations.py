@@ -1,0 +1,228 @@
+"""What the managers of operations share: the declared kinds, and how a request is dispatched."""
+
+from __future__ import annotations
+
+import asyncio
+import hashlib
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass
+from datetime import timedelta
+from typing import Any
+
+import structlog
+
+from settled.domain.clock import Clock, Stamp
+from settled.domain.errors import SettledError, UnknownKind
+from settled.domain.kind import Kind
+from settled.domain.operation import events as ev
+from settled.domain.operation.judgement import SHUT_DOWN, admit, conclude
+from settled.domain.operation.operation import Operation
+from settled.domain.params import thaw
+from settled.domain.permit import SendPermit
+from settled.domain.provider import Answered, Call, Finding, Lookup, SealedRequest, Via
+from settled.domain.recovery import Step, recover
+from settled.processes.manager import Perform, Position, Work
+from settled.processes.runner import ShutDown
+
+
+@dataclass(frozen=True)
+class Kinds:
+    """The kinds that this process knows, by name."""
+
+    by_name: Mapping[str, Kind[Any]]
+
+    @classmethod
+    def of(cls, kinds: Iterable[Kind[Any]]) -> Kinds:
+        """Collect declared kinds; two under one name are refused."""
+        by_name: dict[str, Kind[Any]] = {}
+        for kind in kinds:
+            if kind.name in by_name:
+                raise UnknownKind(f"Two kinds are called {kind.name!r}.", hint="Rename one.")
+            by_name[kind.name] = kind
+        return cls(by_name)
+
+    def __getitem__(self, name: str) -> Kind[Any]:
+        try:
+            return self.by_name[name]
+        except KeyError:
+            known = ", ".join(sorted(self.by_name)) or "none"
+            raise UnknownKind(
+                f"No kind {name!r} is declared here; known: {known}.",
+                hint="Pass it to settled.open(kinds=[…]), or name its module with --kinds.",
+            ) from None
+
+    def serving(self, operation: Operation) -> Kind[Any]:
+        """Return the kind of an operation, where it still goes to the provider authorised then."""
+        kind = self[operation.kind]
+        if kind.provider.name != operation.terms.provider:
+            raise UnknownKind(
+                f"{operation.label} was authorised for provider {operation.terms.provider}, and "
+                f"{kind.name} is now declared with {kind.provider.name}.",
+                hint="Let a worker with the old declaration finish what is open.",
+            )
+        return kind
+
+
+@dataclass(frozen=True)
+class Desk:
+    """What managers of operations work with."""
+
+    kinds: Kinds
+    clock: Clock
+    secret: bytes
+
+    def jitter(self, kind: Kind[Any], operation: Operation) -> timedelta:
+        """Draw the next back-off delay."""
+        tries = max(len(operation.attempts), operation.looked_up + operation.waits, 1)
+        return kind.retry.delay(tries, self.clock.uniform())
+
+    def dispatch(self, operation: Operation, stamp: Stamp, position: Position) -> Perform:
+        """Record Dispatching and return the call that may follow once it is durable."""
+        kind = self.kinds.serving(operation)
+        monotonic = self.clock.monotonic()
+        request, is_new = self._request(kind, operation)
+        terms = operation.terms
+        permit_until = stamp.at + timedelta(seconds=terms.permit_seconds)
+        call_deadline = permit_until + timedelta(seconds=terms.call_timeout_seconds)
+        operation.record(
+            ev.Dispatching,
+            stamp,
+            attempt=operation.next_attempt,
+            key=operation.provider_key,
+            worker=position.worker,
+            epoch=position.epoch,
+            permit_until=permit_until,
+            call_deadline=call_deadline,
+            adapter=request.adapter,
+            scope=request.scope,
+            credential_fingerprint=request.credential_fingerprint,
+            request_digest=hashlib.sha256(request.body).hexdigest(),
+            request=_stored(request) if is_new else None,
+        )
+        call = Call(
+            identity=operation.business_identity,
+            key=operation.provider_key,
+            attempt=operation.attempts[-1].number,
+            request=request,
+            params=self.params(kind, operation),
+            timeout_seconds=terms.call_timeout_seconds,
+            permit=SendPermit(monotonic + terms.permit_seconds, permit_until),
+            now=stamp.at,
+            intended=self.intended(kind, operation),
+        )
+        bound_seconds = terms.permit_seconds + terms.call_timeout_seconds
+
+        async def send() -> Finding:
+            return await asyncio.wait_for(kind.provider.send(call), bound_seconds)
+
+        return Perform(Work.CALL, kind.name, send, self._replied, self._late)
+
+    def look_up(self, operation: Operation, stamp: Stamp) -> Perform:
+        """Return the question about an earlier attempt."""
+        kind = self.kinds.serving(operation)
+        lookup = Lookup(
+            identity=operation.business_identity,
+            key=operation.provider_key,
+            reference=operation.reference,
+            request=operation.request,
+            params=self.params(kind, operation),
+            timeout_seconds=operation.terms.call_timeout_seconds,
+            now=stamp.at,
+            intended=self.intended(kind, operation),
+        )
+
+        async def ask() -> Finding:
+            return await asyncio.wait_for(
+                kind.provider.look_up(lookup), operation.terms.call_timeout_seconds
+            )
+
+        return Perform(Work.LOOKUP, kind.name, ask, self._found, self._late)
+
+    def params(self, kind: Kind[Any], operation: Operation) -> Any:
+        """Return the parameters that were authorised."""
+        assert operation.terms.params is not None, "open operations keep their parameters"
+        return thaw(kind.params, operation.terms.params.encode())
+
+    def intended(self, kind: Kind[Any], operation: Operation) -> Mapping[str, Any]:
+        """Return the fields that an echo is compared with."""
+        params = self.params(kind, operation)
+        return {name: getattr(params, name) for name in type(params).model_fields}
+
+    def _request(self, kind: Kind[Any], operation: Operation) -> tuple[SealedRequest, bool]:
+        if operation.request is not None:
+            return operation.request, False
+        sealed = kind.provider.seal(
+            operation.business_identity,
+            operation.provider_key,
+            self.params(kind, operation),
+            self.secret,
+        )
+        return sealed, True
+
+    def _replied(self, operation: Operation, result: Any, stamp: Stamp) -> None:
+        kind = self.kinds.serving(operation)
+        finding = None if isinstance(result, ShutDown) else understood(result, Via.REPLY)
+        step = recover(
+            operation.situation(stamp.at),
+            kind.provider.contract,
+            finding,
+            self.jitter(kind, operation),
+        )
+        self._alert(operation, step)
+        conclude(operation, step, stamp, finding, SHUT_DOWN)
+
+    def _found(self, operation: Operation, result: Any, stamp: Stamp) -> None:
+        if isinstance(result, ShutDown):
+            return
+        kind = self.kinds.serving(operation)
+        finding = understood(result, Via.LOOKUP)
+        step = recover(
+            operation.situation(stamp.at),
+            kind.provider.contract,
+            finding,
+            self.jitter(kind, operation),
+        )
+        self._alert(operation, step)
+        conclude(operation, step, stamp, finding)
+
+    def _alert(self, operation: Operation, step: Step) -> None:
+        """Say aloud what more than one operation is likely to meet, such as a refused credential."""
+        if step.alert:
+            structlog.get_logger("settled.provider").error(
+                "needs_attention",
+                provider=operation.terms.provider,
+                operation=operation.operation_id,
+                rule=step.rule,
+                reason=step.reason,
+            )
+
+    def _late(self, operation: Operation, result: Any, stamp: Stamp) -> None:
+        if isinstance(result, ShutDown):
+            return
+        kind = self.kinds.serving(operation)
+        finding = understood(result, Via.REPLY)
+        admit(operation, kind.provider.contract, finding, stamp, self.jitter(kind, operation))
+
+
+def understood(result: Any, via: Via) -> Finding:
+    """Return the finding that a call ended with; whatever else it ended with is a lost reply."""
+    if isinstance(result, Finding):
+        return result
+    reason = str(result) or type(result).__name__
+    if isinstance(result, TimeoutError):
+        reason = "no answer in time"
+    return Finding(
+        Answered.LOST,
+        via,
+        reason if not isinstance(result, SettledError) else result.message,
+        evidence={"exception": type(result).__name__, "message": reason[:500]},
+    )
+
+
+def _stored(request: SealedRequest) -> ev.Request:
+    return ev.Request(
+        method=request.method,
+        url=request.url,
+        headers=request.headers,
+        body=request.body.decode("latin-1"),
+    )

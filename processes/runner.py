@@ -1,0 +1,134 @@
+"""Runs what process managers decide for one stream, from its claim until it is given back."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Callable, Sequence
+from typing import Any
+
+import structlog
+
+from settled.domain.clock import Stamp
+from settled.domain.journal.port import AgendaRow
+from settled.domain.journal.unit import Committed, Invalid
+from settled.domain.machine.machine import StateMachine
+from settled.processes.faults import FaultPoint, reach
+from settled.processes.ledger import Ledger
+from settled.processes.manager import Perform, Position, ProcessManager, Record, Rest, Work
+
+_POINTS = {
+    Work.CALL: (FaultPoint.BEFORE_CALL, FaultPoint.AFTER_CALL),
+    Work.LOOKUP: (FaultPoint.BEFORE_LOOKUP, FaultPoint.AFTER_LOOKUP),
+    Work.NOTIFY: (FaultPoint.BEFORE_NOTIFY, FaultPoint.AFTER_NOTIFY),
+}
+
+
+class ShutDown(BaseException):
+    """The result of work that was cut short because its worker stops."""
+
+
+class Runner:
+    """Drives one claimed stream: decide, commit, perform, conclude, commit."""
+
+    def __init__(
+        self,
+        ledger: Ledger,
+        managers: Sequence[ProcessManager],
+        position: Callable[[], Position],
+        cut: asyncio.Event,
+    ) -> None:
+        """`cut` is set when what is being performed shall be cut short."""
+        self._ledger = ledger
+        self._managers = managers
+        self._position = position
+        self._cut = cut
+        self._log = structlog.get_logger("settled.worker")
+
+    async def run(self, row: AgendaRow, machine: StateMachine) -> bool:
+        """Go on until the stream is no longer held here. False when nothing was appended."""
+        appended = False
+        while True:
+            position = self._position()
+            manager = self._manager(machine)
+            if manager is None:
+                return appended
+            stamp = self._ledger.stamp(manager.name)
+            decision = manager.decide(machine, stamp, position)
+            match decision:
+                case Rest():
+                    return appended
+                case Record():
+                    if not await self._commit(machine, position.epoch):
+                        return True
+                case Perform():
+                    if machine.pending_events and not await self._commit(machine, position.epoch):
+                        return True
+                    if not await self._perform(machine, decision, manager, position.epoch):
+                        return True
+            appended = True
+            if not machine.held:
+                return True
+
+    def _manager(self, machine: StateMachine) -> ProcessManager | None:
+        return next((m for m in self._managers if m.interested(machine)), None)
+
+    async def _perform(
+        self, machine: StateMachine, decision: Perform, manager: ProcessManager, epoch: int
+    ) -> bool:
+        before, after = _POINTS[decision.work]
+        reach(before, decision.detail)
+        result = await self._result(decision)
+        reach(after, decision.detail)
+        stamp = self._ledger.stamp(manager.name)
+        decision.conclude(machine, result, stamp)
+        if not machine.pending_events or await self._commit(machine, epoch):
+            return True
+        if decision.late is not None:
+            await self._late(machine, decision.late, result, manager)
+        return False
+
+    async def _result(self, decision: Perform) -> Any:
+        """Return what was performed, the exception it ended with, or that it was cut short."""
+        acting = asyncio.ensure_future(decision.act())
+        cutting = asyncio.ensure_future(self._cut.wait())
+        try:
+            await asyncio.wait({acting, cutting}, return_when=asyncio.FIRST_COMPLETED)
+            if not acting.done():
+                acting.cancel()
+                await asyncio.wait({acting})
+            if acting.cancelled():
+                return ShutDown()
+            return acting.exception() or acting.result()
+        finally:
+            cutting.cancel()
+            acting.cancel()
+
+    async def _commit(self, machine: StateMachine, epoch: int) -> bool:
+        answer = await self._ledger.append_durably(self._ledger.unit(machine, fence=epoch))
+        if isinstance(answer, Invalid):
+            raise ValueError(f"{machine.kind} {machine.identity}: {answer.reason}")
+        if not isinstance(answer, Committed):
+            self._log.info(
+                "overtaken", kind=machine.kind, identity=machine.identity, answer=str(answer)
+            )
+        return isinstance(answer, Committed)
+
+    async def _late(
+        self,
+        machine: StateMachine,
+        late: Callable[[Any, Any, Stamp], None],
+        result: Any,
+        manager: ProcessManager,
+    ) -> None:
+        """Give what came back to the stream as it is now, as evidence and without a fence."""
+        while True:
+            newer = await asyncio.to_thread(self._ledger.load, machine.tenant, machine.id)
+            assert newer is not None, "a stream never goes away"
+            late(newer, result, self._ledger.stamp(manager.name))
+            if not newer.pending_events:
+                return
+            answer = await self._ledger.append_durably(self._ledger.unit(newer))
+            if isinstance(answer, Committed):
+                return
+            if isinstance(answer, Invalid):
+                raise ValueError(f"{machine.kind} {machine.identity}: {answer.reason}")

@@ -1,0 +1,250 @@
+"""The worker: claims what is due, runs it, and keeps its place among the other workers.
+
+One asyncio loop runs the process managers. The journal is written on the committer's thread, and
+the lease is renewed by a heartbeat thread of its own, so that a busy loop does not look dead. It
+does count as dead when it has not turned for a whole lease: a loop that stands still sends nothing
+and concludes nothing, and others must be able to take over.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import threading
+from collections.abc import Sequence
+from dataclasses import dataclass, field
+
+import structlog
+
+from settled.domain.clock import Clock
+from settled.domain.errors import InstallationChanged, StoreUnavailable
+from settled.domain.journal.mapper import READER
+from settled.domain.journal.port import AgendaRow, Committer, Membership
+from settled.domain.machine.machine import StateMachine
+from settled.processes.faults import FaultPoint, reach
+from settled.processes.ledger import Ledger
+from settled.processes.manager import Position, ProcessManager
+from settled.processes.runner import Runner
+
+RECORD_SECONDS = 10.0
+"""How long a stopping worker tries to record what it cut short."""
+
+
+@dataclass(frozen=True, slots=True)
+class WorkerSettings:
+    """How a worker behaves. Durations in seconds.
+
+    `concurrency` bounds the streams in work at once. `idle_seconds` is the longest pause between
+    two looks at the agenda. `drain_seconds` is what running calls get after a stop was asked for.
+    """
+
+    name: str = "worker"
+    concurrency: int = 100
+    lease_seconds: float = 10.0
+    idle_seconds: float = 0.1
+    drain_seconds: float = 10.0
+    kinds: tuple[str, ...] = ()
+
+
+class Heart(threading.Thread):
+    """Renews the lease and ends the leases of workers that are gone."""
+
+    def __init__(self, membership: Membership, clock: Clock, lease_seconds: float) -> None:
+        super().__init__(name="settled-heart", daemon=True)
+        self._membership = membership
+        self._clock = clock
+        self._lease_seconds = lease_seconds
+        self._ended = threading.Event()
+        self._log = structlog.get_logger("settled.worker")
+        self.pulse = threading.Event()  # set by the loop each time it turns
+        self.lost = threading.Event()
+
+    def run(self) -> None:
+        """Beat until stopped, or until the lease is lost."""
+        still_seconds = 0.0
+        pause_seconds = min(self._lease_seconds / 5, 0.2)
+        while not self._ended.wait(pause_seconds):
+            if self.pulse.is_set():
+                self.pulse.clear()
+                still_seconds = 0.0
+            else:
+                still_seconds += pause_seconds
+            if still_seconds > self._lease_seconds:
+                continue  # the loop stands still: let the lease run out
+            try:
+                if not self._membership.renew():
+                    self.lost.set()
+                    return
+                gone = self._membership.sweep()
+                self._clock.refresh(self._lease_seconds / 2)
+            except StoreUnavailable as error:
+                self._log.warning("heartbeat_failed", error=str(error))
+                continue
+            if gone:
+                self._log.warning("workers_gone", epochs=list(gone))
+
+    def stop(self) -> None:
+        """Stop beating and wait for the last beat."""
+        self._ended.set()
+        self.join()
+
+
+@dataclass
+class Worker:
+    """Claims due streams of its kinds and runs them until told to stop."""
+
+    ledger: Ledger
+    managers: Sequence[ProcessManager]
+    settings: WorkerSettings
+    _stopping: asyncio.Event = field(default_factory=asyncio.Event)
+    _cut: asyncio.Event = field(default_factory=asyncio.Event)
+    _tasks: set[asyncio.Task[None]] = field(default_factory=set[asyncio.Task[None]])
+
+    def stop(self) -> None:
+        """Stop claiming, drain, and end. Must be called from the loop's thread."""
+        self._stopping.set()
+
+    async def run(self) -> None:
+        """Work until stopped. A lost lease ends the present membership and begins another.
+
+        Raises InstallationChanged when the database is not where it was bound: nothing is
+        dispatched from a copy until it is adopted.
+        """
+        installation = await asyncio.to_thread(self.ledger.journal.installation)
+        if installation.changed:
+            raise InstallationChanged(
+                f"This database is not where it was: {installation.changed}.",
+                hint="Make sure that no other copy is worked on, then run `settled adopt`.",
+            )
+        while not self._stopping.is_set():
+            await self._serve()
+
+    async def _serve(self) -> None:
+        settings = self.settings
+        membership = await asyncio.to_thread(
+            self.ledger.journal.enrol, settings.name, settings.lease_seconds
+        )
+        self._cut.clear()
+        heart = Heart(membership, self.ledger.clock, settings.lease_seconds)
+        heart.start()
+
+        def position() -> Position:
+            return Position(settings.name, membership.epoch, self._stopping.is_set())
+
+        runner = Runner(self.ledger, self.managers, position, self._cut)
+        log = structlog.get_logger("settled.worker").bind(
+            worker=settings.name, epoch=membership.epoch
+        )
+        log.info("working", kinds=list(settings.kinds))
+        pulse = asyncio.create_task(_beat(heart.pulse))
+        try:
+            await self._loop(runner, membership.epoch, heart)
+        finally:
+            await self._drain()
+            pulse.cancel()
+            await asyncio.to_thread(heart.stop)
+            if not heart.lost.is_set():
+                await asyncio.to_thread(membership.leave)
+            await asyncio.to_thread(self.ledger.journal.anchor)
+            log.info("stopped", lost_lease=heart.lost.is_set())
+
+    async def _loop(self, runner: Runner, epoch: int, heart: Heart) -> None:
+        pause_seconds = 0.0
+        while not self._stopping.is_set() and not heart.lost.is_set():
+            free = self.settings.concurrency - len(self._tasks)
+            rows = await self._claim(epoch, free) if free > 0 else []
+            if rows:
+                pause_seconds = 0.0
+                await self._begin(runner, epoch, rows)
+                continue
+            pause_seconds = min(max(2 * pause_seconds, 0.005), self.settings.idle_seconds)
+            await self._pause(pause_seconds, full=free <= 0)
+
+    async def _pause(self, seconds: float, full: bool) -> None:
+        stopping = asyncio.ensure_future(self._stopping.wait())
+        waiting: set[asyncio.Future[object]] = {stopping}  # type: ignore[arg-type]
+        if full:
+            waiting |= set(self._tasks)  # type: ignore[arg-type]
+        try:
+            await asyncio.wait(
+                waiting, timeout=seconds, return_when=asyncio.FIRST_COMPLETED
+            )
+        finally:
+            stopping.cancel()
+
+    async def _claim(self, epoch: int, want: int) -> list[AgendaRow]:
+        def claim(committer: Committer) -> list[AgendaRow]:
+            reach(FaultPoint.BEFORE_CLAIM)
+            rows = committer.claim(
+                epoch=epoch, kinds=self.settings.kinds, want=want, reader=READER
+            )
+            if rows:
+                reach(FaultPoint.AFTER_CLAIM)
+            return rows
+
+        try:
+            return await asyncio.wrap_future(self.ledger.queue.run(claim))
+        except StoreUnavailable as error:
+            structlog.get_logger("settled.worker").warning("claim_failed", error=str(error))
+            return []
+
+    async def _begin(self, runner: Runner, epoch: int, rows: list[AgendaRow]) -> None:
+        log = structlog.get_logger("settled.worker")
+        for row in rows:
+            if row.parked_at is not None:
+                log.error("parked", kind=row.kind, identity=row.identity, takes=row.takes)
+        mine = [row for row in rows if row.parked_at is None]
+        try:
+            loaded = await asyncio.to_thread(lambda: list(self.ledger.load_rows(mine)))
+        except StoreUnavailable as error:
+            log.warning("load_failed", error=str(error))
+            await self._release(epoch, mine)
+            return
+        for row, machine in loaded:
+            if isinstance(machine, Exception):
+                log.error("unreadable", kind=row.kind, identity=row.identity, error=str(machine))
+                await self._release(epoch, [row])
+                continue
+            task = asyncio.create_task(self._one(runner, epoch, row, machine))
+            self._tasks.add(task)
+            task.add_done_callback(self._tasks.discard)
+
+    async def _one(
+        self, runner: Runner, epoch: int, row: AgendaRow, machine: StateMachine
+    ) -> None:
+        try:
+            appended = await runner.run(row, machine)
+        except Exception:
+            structlog.get_logger("settled.worker").exception(
+                "step_failed", kind=row.kind, identity=row.identity
+            )
+            appended = False
+        if not appended:
+            await self._release(epoch, [row])
+
+    async def _release(self, epoch: int, rows: Sequence[AgendaRow]) -> None:
+        def release(committer: Committer) -> None:
+            committer.release(epoch=epoch, rows=rows)
+
+        try:
+            await asyncio.wrap_future(self.ledger.queue.run(release))
+        except StoreUnavailable as error:
+            structlog.get_logger("settled.worker").warning("release_failed", error=str(error))
+
+    async def _drain(self) -> None:
+        """Let running calls end; what is still running then is cut short and recorded as unknown."""
+        if self._tasks:
+            await asyncio.wait(self._tasks, timeout=self.settings.drain_seconds)
+        if not self._tasks:
+            return
+        self._cut.set()
+        await asyncio.wait(self._tasks, timeout=RECORD_SECONDS)
+        # The store is away: what is held stays held, and whoever claims it next records it.
+        for task in self._tasks:
+            task.cancel()
+
+
+async def _beat(pulse: threading.Event) -> None:
+    """Show the heartbeat thread that the loop turns."""
+    while True:
+        pulse.set()
+        await asyncio.sleep(0.05)

@@ -1,0 +1,231 @@
+"""Business operations with an outside effect that end settled, whatever crashes.
+
+Names are imported when they are first used: the command line starts in a tenth of a second, and
+pays for a database driver only where it needs one.
+"""
+
+from __future__ import annotations
+
+from importlib import import_module
+from typing import TYPE_CHECKING, Any
+
+if TYPE_CHECKING:
+    from settled.app import App, open
+    from settled.declare import kind
+    from settled.domain.clock import Clock, Stamp
+    from settled.domain.contract import presets
+    from settled.domain.contract.vocabulary import ProviderContract
+    from settled.domain.errors import (
+        DecisionRefused,
+        DeclarationError,
+        EffectPossible,
+        InstallationChanged,
+        InvalidContract,
+        InvalidEvidence,
+        InvalidIdentity,
+        InvalidInput,
+        InvalidKind,
+        InvalidLifecycle,
+        InvalidMoney,
+        InvalidParams,
+        InvalidStoreUrl,
+        NotFound,
+        NotPossible,
+        ParametersChanged,
+        PermissionDenied,
+        SettledError,
+        StoreError,
+        StoreNotMigrated,
+        StoreReadOnly,
+        StoreTooNew,
+        StoreUnavailable,
+        StoreUnsafe,
+        TooLarge,
+        TransitionRefused,
+        UnknownKind,
+        WaitTimeout,
+    )
+    from settled.domain.identity import Identity, Principal
+    from settled.domain.kind import Kind
+    from settled.domain.machine import ABSENT, Arrow, Event, Lifecycle, Refusal, State, StateMachine
+    from settled.domain.money import Money
+    from settled.domain.notifier import Notice, Notifier
+    from settled.domain.params import Params, Remark
+    from settled.domain.provider import Answered, Call, Echo, Finding, Lookup, SealedRequest, Via
+    from settled.domain.reply import Reply
+    from settled.domain.retry import FullJitter
+    from settled.infrastructure.function_provider import FunctionProvider
+    from settled.infrastructure.http.json_provider import HttpProvider
+    from settled.infrastructure.notify import CommandNotifier, LogNotifier
+    from settled.operations import Operations
+    from settled.processes.ledger import Ledger
+    from settled.processes.manager import Perform, Position, ProcessManager, Record, Rest, Work
+    from settled.processes.worker import WorkerSettings
+    from settled.projections.history import HistoryEntry
+    from settled.projections.operation_view import OperationView
+
+__version__ = "0.1.0"
+
+__all__ = [
+    "ABSENT",
+    "Answered",
+    "App",
+    "Arrow",
+    "Call",
+    "Clock",
+    "CommandNotifier",
+    "DecisionRefused",
+    "DeclarationError",
+    "Echo",
+    "EffectPossible",
+    "Event",
+    "Finding",
+    "FullJitter",
+    "FunctionProvider",
+    "HistoryEntry",
+    "HttpProvider",
+    "Identity",
+    "InstallationChanged",
+    "InvalidContract",
+    "InvalidEvidence",
+    "InvalidIdentity",
+    "InvalidInput",
+    "InvalidKind",
+    "InvalidLifecycle",
+    "InvalidMoney",
+    "InvalidParams",
+    "InvalidStoreUrl",
+    "Kind",
+    "Ledger",
+    "Lifecycle",
+    "LogNotifier",
+    "Lookup",
+    "Money",
+    "NotFound",
+    "NotPossible",
+    "Notice",
+    "Notifier",
+    "OperationView",
+    "Operations",
+    "Params",
+    "ParametersChanged",
+    "Perform",
+    "PermissionDenied",
+    "Position",
+    "Principal",
+    "ProcessManager",
+    "ProviderContract",
+    "Record",
+    "Refusal",
+    "Remark",
+    "Reply",
+    "Rest",
+    "SealedRequest",
+    "SettledError",
+    "Stamp",
+    "State",
+    "StateMachine",
+    "StoreError",
+    "StoreNotMigrated",
+    "StoreReadOnly",
+    "StoreTooNew",
+    "StoreUnavailable",
+    "StoreUnsafe",
+    "TooLarge",
+    "TransitionRefused",
+    "UnknownKind",
+    "Via",
+    "WaitTimeout",
+    "Work",
+    "WorkerSettings",
+    "kind",
+    "open",
+    "presets",
+]
+
+_HOMES = {
+    "ABSENT": "settled.domain.machine",
+    "Answered": "settled.domain.provider",
+    "App": "settled.app",
+    "Arrow": "settled.domain.machine",
+    "Call": "settled.domain.provider",
+    "Clock": "settled.domain.clock",
+    "CommandNotifier": "settled.infrastructure.notify",
+    "DecisionRefused": "settled.domain.errors",
+    "DeclarationError": "settled.domain.errors",
+    "Echo": "settled.domain.provider",
+    "EffectPossible": "settled.domain.errors",
+    "Event": "settled.domain.machine",
+    "Finding": "settled.domain.provider",
+    "FullJitter": "settled.domain.retry",
+    "FunctionProvider": "settled.infrastructure.function_provider",
+    "HistoryEntry": "settled.projections.history",
+    "HttpProvider": "settled.infrastructure.http.json_provider",
+    "Identity": "settled.domain.identity",
+    "InstallationChanged": "settled.domain.errors",
+    "InvalidContract": "settled.domain.errors",
+    "InvalidEvidence": "settled.domain.errors",
+    "InvalidIdentity": "settled.domain.errors",
+    "InvalidInput": "settled.domain.errors",
+    "InvalidKind": "settled.domain.errors",
+    "InvalidLifecycle": "settled.domain.errors",
+    "InvalidMoney": "settled.domain.errors",
+    "InvalidParams": "settled.domain.errors",
+    "InvalidStoreUrl": "settled.domain.errors",
+    "Kind": "settled.domain.kind",
+    "Ledger": "settled.processes.ledger",
+    "Lifecycle": "settled.domain.machine",
+    "LogNotifier": "settled.infrastructure.notify",
+    "Lookup": "settled.domain.provider",
+    "Money": "settled.domain.money",
+    "NotFound": "settled.domain.errors",
+    "NotPossible": "settled.domain.errors",
+    "Notice": "settled.domain.notifier",
+    "Notifier": "settled.domain.notifier",
+    "OperationView": "settled.projections.operation_view",
+    "Operations": "settled.operations",
+    "ParametersChanged": "settled.domain.errors",
+    "Params": "settled.domain.params",
+    "Perform": "settled.processes.manager",
+    "PermissionDenied": "settled.domain.errors",
+    "Position": "settled.processes.manager",
+    "Principal": "settled.domain.identity",
+    "ProcessManager": "settled.processes.manager",
+    "ProviderContract": "settled.domain.contract.vocabulary",
+    "Record": "settled.processes.manager",
+    "Refusal": "settled.domain.machine",
+    "Remark": "settled.domain.params",
+    "Reply": "settled.domain.reply",
+    "Rest": "settled.processes.manager",
+    "SealedRequest": "settled.domain.provider",
+    "SettledError": "settled.domain.errors",
+    "Stamp": "settled.domain.clock",
+    "State": "settled.domain.machine",
+    "StateMachine": "settled.domain.machine",
+    "StoreError": "settled.domain.errors",
+    "StoreNotMigrated": "settled.domain.errors",
+    "StoreReadOnly": "settled.domain.errors",
+    "StoreTooNew": "settled.domain.errors",
+    "StoreUnavailable": "settled.domain.errors",
+    "StoreUnsafe": "settled.domain.errors",
+    "TooLarge": "settled.domain.errors",
+    "TransitionRefused": "settled.domain.errors",
+    "UnknownKind": "settled.domain.errors",
+    "Via": "settled.domain.provider",
+    "WaitTimeout": "settled.domain.errors",
+    "Work": "settled.processes.manager",
+    "WorkerSettings": "settled.processes.worker",
+    "kind": "settled.declare",
+    "open": "settled.app",
+}
+
+
+def __getattr__(name: str) -> Any:
+    if name == "presets":
+        value: Any = import_module("settled.domain.contract.presets")
+    elif name in _HOMES:
+        value = getattr(import_module(_HOMES[name]), name)
+    else:
+        raise AttributeError(f"settled has no {name!r}")
+    globals()[name] = value
+    return value

@@ -1,0 +1,178 @@
+"""Wiring: from a URL and declared kinds to a running application."""
+
+from __future__ import annotations
+
+import asyncio
+import threading
+from collections.abc import Callable, Iterable, Sequence
+from types import TracebackType
+from typing import Any, Self
+
+from settled.domain.inbox import KIND as EVIDENCE
+from settled.domain.journal.mapper import EventMapper
+from settled.domain.keys import DerivedKeys
+from settled.domain.kind import Kind
+from settled.domain.notifier import Notifier
+from settled.infrastructure.clock import StoreClock
+from settled.infrastructure.journal.opening import is_sqlite, open_journal
+from settled.infrastructure.journal.queue import CommitQueue
+from settled.infrastructure.notify import LogNotifier
+from settled.operations import Operations
+from settled.processes.dispatcher import Dispatcher
+from settled.processes.escalation import Escalation
+from settled.processes.expiry import Expiry
+from settled.processes.joiner import Joiner
+from settled.processes.ledger import Ledger
+from settled.processes.manager import ProcessManager
+from settled.processes.operations import Desk, Kinds
+from settled.processes.reconciler import Reconciler
+from settled.processes.worker import Worker, WorkerSettings
+
+Managers = Callable[[Ledger], Sequence[ProcessManager]]
+
+
+class App:
+    """An open store with its declared kinds. Close it, or use it in a `with` block."""
+
+    def __init__(
+        self,
+        url: str,
+        *,
+        kinds: Iterable[Kind[Any]] = (),
+        machines: Iterable[str] = (),
+        managers: Managers | None = None,
+        notifier: Notifier | None = None,
+        migrate: bool | None = None,
+    ) -> None:
+        """Open the store. See `settled.open`."""
+        self.kinds = Kinds.of(kinds)
+        self.journal = open_journal(url, migrate=is_sqlite(url) if migrate is None else migrate)
+        installation = self.journal.installation()
+        self.installation = installation
+        self.clock = StoreClock(self.journal.time)
+        keys = DerivedKeys(installation.secret)
+        self.queue = CommitQueue(self.journal.committer())
+        self.ledger = Ledger(self.journal, self.queue, EventMapper(keys), self.clock)
+        desk = Desk(self.kinds, self.clock, installation.secret)
+        joiner = Joiner(desk, self.ledger)
+        self.operations = Operations(self.ledger, self.kinds, keys, installation, joiner)
+        self._managers: list[ProcessManager] = [
+            Dispatcher(desk),
+            Reconciler(desk),
+            Expiry(),
+            Escalation(desk, notifier or LogNotifier()),
+            joiner,
+            *(managers(self.ledger) if managers else ()),
+        ]
+        self._served = (*self.kinds.by_name, EVIDENCE, *machines)
+        self._background: BackgroundWorker | None = None
+
+    def worker(self, settings: WorkerSettings) -> Worker:
+        """Return a worker for this application's kinds, to be run in an asyncio loop."""
+        served = settings.kinds or self._served
+        return Worker(
+            self.ledger,
+            self._managers,
+            WorkerSettings(
+                name=settings.name,
+                concurrency=settings.concurrency,
+                lease_seconds=settings.lease_seconds,
+                idle_seconds=settings.idle_seconds,
+                drain_seconds=settings.drain_seconds,
+                kinds=served,
+            ),
+        )
+
+    def start_worker(self, settings: WorkerSettings | None = None) -> None:
+        """Run a worker on a thread of this process until the application is closed."""
+        if self._background is None:
+            settings = settings or WorkerSettings(name="embedded")
+            self._background = BackgroundWorker(lambda: self.worker(settings))
+            self._background.start()
+
+    def close(self) -> None:
+        """Drain the worker, if one runs here, and close the store."""
+        if self._background is not None:
+            self._background.stop()
+            self._background = None
+        self.queue.close()
+        self.journal.close()
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(
+        self,
+        kind: type[BaseException] | None,
+        error: BaseException | None,
+        trace: TracebackType | None,
+    ) -> None:
+        self.close()
+
+
+class BackgroundWorker(threading.Thread):
+    """A worker with a loop of its own, on a thread."""
+
+    def __init__(self, make: Callable[[], Worker]) -> None:
+        super().__init__(name="settled-worker", daemon=True)
+        self._make = make
+        self._loop = asyncio.new_event_loop()
+        self._worker: Worker | None = None
+        self._started = threading.Event()
+        self._failed: BaseException | None = None
+
+    def start(self) -> None:
+        """Start, and return once the loop runs."""
+        super().start()
+        self._started.wait()
+
+    def run(self) -> None:
+        """Run the worker to its end; what ended it is raised by `stop`."""
+        try:
+            self._loop.run_until_complete(self._work())
+        except Exception as error:
+            self._failed = error
+        finally:
+            self._started.set()
+            self._loop.close()
+
+    async def _work(self) -> None:
+        self._worker = self._make()
+        self._started.set()
+        await self._worker.run()
+
+    def stop(self) -> None:
+        """Drain and end; raises what the worker failed with."""
+        if self.is_alive() and self._worker is not None:
+            self._loop.call_soon_threadsafe(self._worker.stop)
+        self.join()
+        if self._failed is not None:
+            raise self._failed
+
+
+def open(
+    url: str,
+    *,
+    kinds: Iterable[Kind[Any]] = (),
+    worker: bool = False,
+    machines: Iterable[str] = (),
+    managers: Managers | None = None,
+    notifier: Notifier | None = None,
+    migrate: bool | None = None,
+) -> App:
+    """Open a store and wire the application around it.
+
+    `url` is sqlite:///file.db or postgresql://…; `kinds` are the declared kinds, and with
+    `worker=True` a worker for them runs on a thread of this process. `machines` names the kinds of
+    your own state machines, `managers` makes their process managers from the ledger. `migrate`
+    brings the tables up to this version first; by default that is done for SQLite, and left to
+    `settled migrate` for PostgreSQL.
+
+    Raises InvalidStoreUrl, StoreUnavailable, StoreNotMigrated, StoreTooNew, UnknownKind.
+    """
+    app = App(
+        url, kinds=kinds, machines=machines, managers=managers, notifier=notifier, migrate=migrate
+    )
+    if worker:
+        app.start_worker()
+    return app

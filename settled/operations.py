@@ -1,0 +1,516 @@
+"""The service's side: intend, decide, ask, wait, give evidence, settle by hand.
+
+Every method is synchronous and safe to call from several threads; from asyncio call them through
+`asyncio.to_thread`. Every command is given by a `Principal`, and reaches the operations of its
+tenant alone.
+"""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Mapping
+from datetime import timedelta
+from typing import Any, Literal, TypeVar
+
+import orjson
+
+from settled.domain.digest import differing_fields, same_request
+from settled.domain.errors import (
+    DecisionRefused,
+    EffectPossible,
+    InvalidEvidence,
+    NotFound,
+    NotPossible,
+    ParametersChanged,
+    PermissionDenied,
+    TransitionRefused,
+    WaitTimeout,
+)
+from settled.domain.identity import Identity, Principal, provider_key
+from settled.domain.inbox import receive, testimony
+from settled.domain.journal.port import Installation
+from settled.domain.journal.unit import Answer, Committed, Exists
+from settled.domain.keys import Keys
+from settled.domain.kind import Kind
+from settled.domain.operation import events as ev
+from settled.domain.operation.operation import Operation, fields, intend, propose
+from settled.domain.params import Params, parse
+from settled.processes.joiner import Joiner
+from settled.processes.ledger import Ledger, unanswered
+from settled.processes.operations import Kinds
+from settled.projections.history import HistoryEntry, history_of
+from settled.projections.operation_view import OperationView, view_of
+
+P = TypeVar("P", bound=Params)
+Given = Params | Mapping[str, Any] | str | bytes
+Outcome = Literal["succeeded", "failed", "absent"]
+
+OPERATOR = "operator"
+"""The role that may settle by hand, resume and reissue."""
+
+
+class Operations:
+    """Commands and questions about operations."""
+
+    def __init__(
+        self, ledger: Ledger, kinds: Kinds, keys: Keys, installation: Installation, joiner: Joiner
+    ) -> None:
+        self._ledger = ledger
+        self._kinds = kinds
+        self._keys = keys
+        self._installation = installation
+        self._joiner = joiner
+
+    # Coming into being.
+
+    def intend(
+        self,
+        kind: Kind[P] | str,
+        operation_id: str,
+        params: Given,
+        *,
+        by: Principal,
+        origin: Mapping[str, str] | None = None,
+        connection: Any = None,
+    ) -> OperationView:
+        """Make an operation durable, to be performed once. The same call again returns the same.
+
+        `params` is an instance of the kind's model, a mapping or JSON. `origin` keeps other
+        identifiers of the request beside the identity. With `connection`, a psycopg or sqlite3
+        connection in an open transaction, the intent commits or rolls back with it; make it the
+        last thing before COMMIT.
+
+        Raises InvalidParams, InvalidIdentity, UnknownKind; ParametersChanged when the operation
+        exists with other parameters; PermissionDenied when its kind needs an approval first.
+        """
+        declared, identity, parsed = self._request(kind, operation_id, params, by)
+        if declared.approvers:
+            raise PermissionDenied(
+                f"A {declared.name} needs an approval before it is intended.",
+                hint="Use propose(…); it is intended when somebody approves it.",
+            )
+        stamp = self._stamp(by)
+        terms = declared.terms(identity, parsed, self._keys, origin or {})
+        machine = intend(terms, stamp, provider_key(self._installation.id, identity, 1))
+        return self._begin(machine, declared, parsed, connection)
+
+    def propose(
+        self,
+        kind: Kind[P] | str,
+        operation_id: str,
+        params: Given,
+        *,
+        by: Principal,
+        origin: Mapping[str, str] | None = None,
+        connection: Any = None,
+    ) -> OperationView:
+        """Put an operation up for a decision. Raises as `intend` does."""
+        declared, identity, parsed = self._request(kind, operation_id, params, by)
+        stamp = self._stamp(by)
+        terms = declared.terms(identity, parsed, self._keys, origin or {})
+        machine = propose(terms, stamp, stamp.at + declared.decide_within)
+        return self._begin(machine, declared, parsed, connection)
+
+    def revise(
+        self, operation: OperationView | Identity, params: Given, *, by: Principal
+    ) -> OperationView:
+        """Give a proposal new terms under its next version; it needs a new decision.
+
+        Raises EffectPossible once anything may have been sent.
+        """
+        identity = self._identity(operation, by)
+        declared = self._kinds[identity.kind]
+        parsed = parse(declared.params, params)
+        stamp = self._stamp(by)
+        terms = declared.terms(identity, parsed, self._keys, {})
+
+        def command(machine: Operation) -> None:
+            machine.record(
+                ev.Revised,
+                stamp,
+                **fields(terms),
+                proposal_version=machine.proposal_version + 1,
+                expires_at=stamp.at + declared.decide_within,
+            )
+
+        return self._command(identity, command)
+
+    # Deciding.
+
+    def approve(
+        self, operation: OperationView | Identity, *, version: int, digest: str, by: Principal
+    ) -> OperationView:
+        """Approve this version of a proposal, by its digest; it is intended in the same commit.
+
+        The first decision stands: approving again returns it. Raises DecisionRefused for another
+        version or digest, after expiry and after a rejection; PermissionDenied without the role.
+        """
+        identity = self._identity(operation, by)
+        declared = self._kinds[identity.kind]
+        if declared.approvers and not declared.approvers & by.roles:
+            raise PermissionDenied(
+                f"{by.actor} may not approve a {declared.name}.",
+                hint=f"One of these roles may: {', '.join(sorted(declared.approvers))}.",
+            )
+        stamp = self._stamp(by)
+
+        def command(machine: Operation) -> None:
+            if machine.approved_version == version and machine.terms.digest.value == digest:
+                return
+            _must_be_this(machine, version, digest)
+            if machine.expires_at is not None and stamp.at >= machine.expires_at:
+                raise DecisionRefused("The time to decide on this proposal is over.")
+            machine.record(
+                ev.Approved,
+                stamp,
+                proposal_version=version,
+                digest=digest,
+                roles=tuple(sorted(by.roles)),
+            )
+            machine.record(
+                ev.Intended,
+                stamp,
+                **fields(machine.terms),
+                provider_key=provider_key(self._installation.id, identity, 1),
+                generation=1,
+                give_up_at=stamp.at + timedelta(seconds=machine.terms.within_seconds),
+            )
+
+        return self._command(identity, command)
+
+    def reject(
+        self,
+        operation: OperationView | Identity,
+        *,
+        version: int,
+        digest: str,
+        by: Principal,
+        reason: str,
+    ) -> OperationView:
+        """Decline this version of a proposal. Rejecting again returns the first decision."""
+        identity = self._identity(operation, by)
+        stamp = self._stamp(by)
+
+        def command(machine: Operation) -> None:
+            if machine.state == "rejected" and machine.proposal_version == version:
+                return
+            _must_be_this(machine, version, digest)
+            machine.record(ev.Rejected, stamp, proposal_version=version, reason=reason)
+
+        return self._command(identity, command)
+
+    def cancel(
+        self, operation: OperationView | Identity, *, by: Principal, reason: str
+    ) -> OperationView:
+        """Withdraw an operation of which nothing is out.
+
+        When a request may be out, the wish is recorded and EffectPossible raised: it is acted on
+        when the outcome is known to be absent, and never reported as cancelled before.
+        """
+        identity = self._identity(operation, by)
+        stamp = self._stamp(by)
+
+        def command(machine: Operation) -> bool:
+            if machine.state == "cancelled":
+                return False
+            requestable = machine.LIFECYCLE.allows(machine.state, "CancelRequested")
+            if requestable and not machine.cancel_requested:
+                machine.record(ev.CancelRequested, stamp, reason=reason)
+            if not requestable:
+                machine.record(ev.Cancelled, stamp, reason=reason)
+            return requestable
+
+        machine, requested = self._ledger.execute(
+            identity.tenant, Operation.stream(identity), command, lambda: _missing(identity)
+        )
+        if requested:
+            raise EffectPossible(
+                f"A request of {machine.label} may be out, so it is not cancelled.",
+                hint="The cancel is recorded as a request and acted on when nothing is out.",
+            )
+        return view_of(machine)
+
+    # Asking.
+
+    def get(self, kind: Kind[Any] | str, operation_id: str, *, by: Principal) -> OperationView:
+        """Return an operation as it stands. Raises NotFound."""
+        identity = Identity(by.tenant, _name(kind), operation_id)
+        return view_of(self._load(identity))
+
+    def history(self, operation: OperationView | Identity, *, by: Principal) -> list[HistoryEntry]:
+        """Return every event of an operation, in order. Raises NotFound."""
+        identity = self._identity(operation, by)
+        records = self._ledger.journal.events(identity.tenant, Operation.stream(identity))
+        if not records:
+            raise _missing(identity)
+        return history_of(records)
+
+    def wait(
+        self, operation: OperationView | Identity, *, timeout_seconds: float
+    ) -> OperationView:
+        """Wait until an operation is settled or handed over; WaitTimeout when it takes longer."""
+        identity = operation if isinstance(operation, Identity) else operation.identity
+        stream = Operation.stream(identity)
+        deadline = self._ledger.clock.monotonic() + timeout_seconds
+        pause_seconds = 0.005
+        while True:
+            head = self._ledger.journal.head(identity.tenant, stream)
+            if head is None:
+                raise _missing(identity)
+            if head.due_at is None or head.state == "handed_over":
+                return view_of(self._load(identity))
+            if self._ledger.clock.monotonic() >= deadline:
+                raise WaitTimeout(
+                    f"{identity.operation_id} is {head.state} after {timeout_seconds:g} s.",
+                    hint="It goes on without you: ask again, or see `settled ops show`.",
+                )
+            time.sleep(pause_seconds)
+            pause_seconds = min(pause_seconds * 1.5, 0.1)
+
+    # Evidence, and what only a person can do.
+
+    def record_evidence(
+        self,
+        *,
+        by: Principal,
+        provider: str,
+        answered: str,
+        kind: Kind[Any] | str | None = None,
+        operation_id: str | None = None,
+        reference: str | None = None,
+        receipt: Mapping[str, Any] | None = None,
+        reason: str = "reported by the provider",
+        event_id: str | None = None,
+    ) -> OperationView | None:
+        """Keep what a webhook or report says, and let it settle what it settles.
+
+        Names its operation by kind and operation id, or by the provider's reference. `answered` is
+        a word of `settled.Answered` (performed, pending, failed, reversed). `receipt` is the
+        provider's object; fields in it that the contract compares are compared with the intent.
+        Returns the operation, or None when none is known yet: the evidence is stored and joined
+        when it appears. Once this returns, the evidence is durable: acknowledge the webhook then.
+        """
+        said = testimony(
+            tenant=by.tenant,
+            provider=provider,
+            kind=_name(kind) if kind is not None else None,
+            operation_id=operation_id,
+            reference=reference,
+            answered=answered,
+            receipt=receipt,
+            reason=reason,
+            event_id=event_id,
+        )
+        stamp = self._stamp(by)
+        stream = self._joiner.give(said, stamp)
+        if stream is not None:
+            return self._view(by.tenant, stream)
+        machine = receive(said, stamp)
+        answer = self._ledger.append(self._ledger.unit(machine))
+        if not isinstance(answer, Committed | Exists):
+            raise unanswered(answer)
+        return None
+
+    def settle(
+        self,
+        operation: OperationView | Identity,
+        *,
+        outcome: Outcome,
+        evidence: Mapping[str, Any],
+        by: Principal,
+        reason: str,
+        reference: str | None = None,
+    ) -> OperationView:
+        """Settle by hand what no automatic step can: with an actor, a reason and evidence.
+
+        `outcome` is succeeded, failed (definitively no effect), or absent (no effect exists, and it
+        may be dispatched again under the same key). Raises PermissionDenied without the role
+        "operator", InvalidEvidence without evidence, TransitionRefused for a settled operation.
+        """
+        identity = self._identity(operation, by)
+        self._must_be_operator(by, "settle an operation by hand")
+        if not evidence:
+            raise InvalidEvidence(
+                "A settlement by hand needs evidence.",
+                hint="Say what was seen and where, such as {'statement': 'line 7 of 2026-11-30'}.",
+            )
+        stamp = self._stamp(by)
+        by_hand: dict[str, Any] = {"via": "hand", "reason": reason, "evidence": dict(evidence)}
+
+        def command(machine: Operation) -> None:
+            if machine.state not in ("handed_over", "outcome_unknown", "accepted"):
+                raise TransitionRefused(
+                    f"{machine.label} is {machine.state}: there is nothing to settle by hand."
+                )
+            match outcome:
+                case "succeeded":
+                    machine.record(
+                        ev.Succeeded,
+                        stamp,
+                        reference=reference,
+                        replayed=False,
+                        rule="settled by hand",
+                        receipt=dict(evidence),
+                        **by_hand,
+                    )
+                case "failed":
+                    machine.record(ev.Failed, stamp, rule="settled by hand", **by_hand)
+                case "absent":
+                    machine.record(
+                        ev.ConfirmedAbsent, stamp, rule="settled by hand", due_at=stamp.at, **by_hand
+                    )
+
+        return self._command(identity, command)
+
+    def resume(
+        self, operation: OperationView | Identity, *, by: Principal, reason: str
+    ) -> OperationView:
+        """Give an operation that was handed over back to the automatic steps."""
+        identity = self._identity(operation, by)
+        self._must_be_operator(by, "resume a reconciliation")
+        stamp = self._stamp(by)
+
+        def command(machine: Operation) -> None:
+            give_up_at = stamp.at + timedelta(seconds=machine.terms.within_seconds)
+            machine.record(ev.ReconciliationResumed, stamp, reason=reason, give_up_at=give_up_at)
+
+        return self._command(identity, command)
+
+    def reissue(
+        self, operation: OperationView | Identity, *, by: Principal, reason: str
+    ) -> OperationView:
+        """Begin a new generation of a failed operation, under a new provider key."""
+        identity = self._identity(operation, by)
+        self._must_be_operator(by, "reissue an operation")
+        if self._kinds[identity.kind].approvers:
+            raise PermissionDenied(
+                f"A {identity.kind} needs an approval, and reissuing asks for none.",
+                hint="Propose a new operation instead.",
+            )
+        stamp = self._stamp(by)
+
+        def command(machine: Operation) -> None:
+            generation = machine.generation + 1
+            machine.record(
+                ev.Reissued,
+                stamp,
+                generation=generation,
+                provider_key=provider_key(self._installation.id, identity, generation),
+                give_up_at=stamp.at + timedelta(seconds=machine.terms.within_seconds),
+                reason=reason,
+            )
+
+        return self._command(identity, command)
+
+    # Inside.
+
+    def _request(
+        self, kind: Kind[P] | str, operation_id: str, params: Given, by: Principal
+    ) -> tuple[Kind[Any], Identity, Any]:
+        declared = self._kinds[_name(kind)]
+        identity = Identity(by.tenant, declared.name, operation_id)
+        return declared, identity, parse(declared.params, params)
+
+    def _begin(
+        self, machine: Operation, kind: Kind[Any], params: Params, connection: Any
+    ) -> OperationView:
+        unit = self._ledger.unit(machine)
+        answer: Answer
+        if connection is None:
+            answer = self._ledger.append(unit)
+        else:
+            answer = self._ledger.journal.join(connection, unit)
+        if isinstance(answer, Committed):
+            return view_of(machine)
+        if not isinstance(answer, Exists):
+            raise unanswered(answer)
+        existing = self._ledger.load(machine.tenant, machine.id)
+        if existing is None:
+            raise NotPossible(
+                f"{machine.operation_id} was begun in this transaction already.",
+                hint="Commit first; the same call afterwards returns the operation.",
+            )
+        assert isinstance(existing, Operation)
+        self._must_be_same(existing, kind, params)
+        return view_of(existing)
+
+    def _must_be_same(self, existing: Operation, kind: Kind[Any], params: Params) -> None:
+        stored = existing.terms.digest
+        key = self._keys.key(existing.tenant, stored.key_id)
+        if same_request(stored, params, kind.mode, key):
+            return
+        raise ParametersChanged(
+            f"{existing.operation_id} exists with {_difference(existing, params, kind)}.",
+            hint="Nothing was sent. Use a new operation id for a new request, or revise the "
+            "proposal while it waits for a decision.",
+        )
+
+    def _command(self, identity: Identity, command: Any) -> OperationView:
+        machine, _ = self._ledger.execute(
+            identity.tenant, Operation.stream(identity), command, lambda: _missing(identity)
+        )
+        return view_of(machine)
+
+    def _load(self, identity: Identity) -> Operation:
+        machine = self._ledger.load(identity.tenant, Operation.stream(identity))
+        if machine is None:
+            raise _missing(identity)
+        assert isinstance(machine, Operation)
+        return machine
+
+    def _view(self, tenant: str, stream: Any) -> OperationView:
+        machine = self._ledger.load(tenant, stream)
+        assert isinstance(machine, Operation)
+        return view_of(machine)
+
+    def _identity(self, operation: OperationView | Identity, by: Principal) -> Identity:
+        identity = operation if isinstance(operation, Identity) else operation.identity
+        if identity.tenant != by.tenant:
+            raise PermissionDenied(f"{by.actor} acts for another tenant than {identity.tenant}.")
+        return identity
+
+    def _must_be_operator(self, by: Principal, what: str) -> None:
+        if OPERATOR not in by.roles:
+            raise PermissionDenied(
+                f"{by.actor} may not {what}.",
+                hint=f'Principal(…, roles=frozenset({{"{OPERATOR}"}})) may.',
+            )
+
+    def _stamp(self, by: Principal) -> Any:
+        self._ledger.clock.refresh(older_than_seconds=10)
+        return self._ledger.stamp(by.actor)
+
+
+def _name(kind: Kind[Any] | str) -> str:
+    return kind if isinstance(kind, str) else kind.name
+
+
+def _missing(identity: Identity) -> NotFound:
+    return NotFound(
+        f"Tenant {identity.tenant} has no {identity.kind} {identity.operation_id}.",
+        hint="Check tenant, kind and operation id; `settled ops list` shows what is there.",
+    )
+
+
+def _must_be_this(machine: Operation, version: int, digest: str) -> None:
+    if machine.state != "proposed":
+        raise DecisionRefused(
+            f"{machine.label} is {machine.state}; it waits for no decision.",
+            hint="The first decision stands.",
+        )
+    if (version, digest) != (machine.proposal_version, machine.terms.digest.value):
+        raise DecisionRefused(
+            f"The decision is about version {version}, and version {machine.proposal_version} "
+            "with its own digest waits for one.",
+            hint="Look at the proposal as it is now, and decide on that.",
+        )
+
+
+def _difference(existing: Operation, params: Params, kind: Kind[Any]) -> str:
+    if existing.terms.params is None:
+        return "other parameters (its details have been erased)"
+    stored: Mapping[str, object] = orjson.loads(existing.terms.params)
+    found = differing_fields(stored, params)
+    if not found:
+        return f"another mode: stored {existing.terms.mode}, given {kind.mode}"
+    return "; ".join(f"another {d.name}: stored {d.stored}, given {d.given}" for d in found)
