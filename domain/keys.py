@@ -1,4 +1,4 @@
-"""Keys under which digests are made: one a tenant, so that equal values look different elsewhere."""
+"""Keys under which digests are made, one a tenant: equal values of two tenants look different."""
 
 from __future__ import annotations
 

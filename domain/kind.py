@@ -76,9 +76,7 @@ class Kind(Generic[P]):
                 f"which {self.params.__name__} does not have."
             )
 
-    def terms(
-        self, identity: Identity, params: P, keys: Keys, origin: Mapping[str, str]
-    ) -> Terms:
+    def terms(self, identity: Identity, params: P, keys: Keys, origin: Mapping[str, str]) -> Terms:
         """Return what an intent or proposal with these parameters authorises."""
         key_id = keys.current(identity.tenant)
         return Terms(
@@ -90,9 +88,7 @@ class Kind(Generic[P]):
             label=self.describe(params),
             params=freeze(params).decode(),
             params_version=self.params.PARAMS_VERSION,
-            digest=digest(
-                params, self.name, self.mode, keys.key(identity.tenant, key_id), key_id
-            ),
+            digest=digest(params, self.name, self.mode, keys.key(identity.tenant, key_id), key_id),
             provider=self.provider.name,
             hand_over_to=self.hand_over_to,
             priority=self.priority,
@@ -107,7 +103,9 @@ class Kind(Generic[P]):
         """Return the label with the parameters filled in."""
         if not self.label:
             return self.name
-        return self.label.format(**{name: getattr(params, name) for name in type(params).model_fields})
+        return self.label.format(
+            **{name: getattr(params, name) for name in type(params).model_fields}
+        )
 
 
 def _label_fields(label: str) -> list[str]:

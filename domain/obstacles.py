@@ -96,7 +96,7 @@ def _window_obstacle(situation: Situation, contract: ProviderContract, at: datet
         return "the provider keeps the last keys only, however old they are"
     if situation.clock_went_back:
         return "the clock went back, so the age of the key is not known"
-    if situation.sent and situation.first_sent_at is None:
+    if situation.first_sent_at is None:
         return "it is not known when the first request left"
     # The request may take its whole timeout to arrive, and must still find the key.
     if age >= retention.window - situation.timeout:

@@ -32,7 +32,7 @@ class Answered(enum.StrEnum):
     NOT_SENT = "not_sent"
     """Proven: the request never left (refused connection, no name, handshake), single attempt."""
     LOST = "lost"
-    """It may have been sent and nothing usable came back: timeout, reset, cut or malformed reply."""
+    """It may have been sent, and nothing usable came back: timeout, reset, cut, malformed."""
     REJECTED = "rejected"
     """Refused by validation before execution."""
     UNAUTHORISED = "unauthorised"

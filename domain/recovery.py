@@ -101,10 +101,10 @@ class _Case:
 
     def resend_at(self, wait: timedelta) -> tuple[datetime, str | None]:
         """Return when a resend would leave, and what stands in its way."""
-        at = resend_at(self.situation, self.contract, self.after(wait))
-        if at is None:
-            return self.after(wait), "a second request might be performed beside the first"
-        return at, resend_obstacle(self.situation, self.contract, at)
+        quiet = resend_at(self.situation, self.contract, self.after(wait))
+        at = quiet or self.after(wait)
+        beside = None if quiet else "a second request might be performed beside the first"
+        return at, resend_obstacle(self.situation, self.contract, at) or beside
 
     def look_obstacle(self) -> str | None:
         if self.situation.now >= self.situation.give_up_at:

@@ -67,9 +67,7 @@ class Escalation:
                     error=str(result),
                 )
             delivered = not isinstance(result, Exception)
-            pause = (
-                kind.notify_every if delivered else timedelta(seconds=UNDELIVERED_RETRY_SECONDS)
-            )
+            pause = kind.notify_every if delivered else timedelta(seconds=UNDELIVERED_RETRY_SECONDS)
             to = f"{owner}, {kind.second_owner}" if second else owner
             operation.record(
                 ev.OwnerNotified, stamp, to=to, delivered=delivered, next_at=stamp.at + pause

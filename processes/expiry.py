@@ -13,7 +13,7 @@ from settled.processes.manager import Decision, Position, Record, Rest
 
 @dataclass(frozen=True)
 class Expiry:
-    """Ends proposals whose time is over. (What is ready expires when the dispatcher looks at it.)"""
+    """Ends proposals whose time is over; what is ready expires when the dispatcher looks at it."""
 
     name: str = "expiry"
 

@@ -74,4 +74,3 @@ class Joiner:
             machine.record(Lapsed, stamp)
         else:
             machine.record(NotFoundYet, stamp)
-

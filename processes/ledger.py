@@ -10,7 +10,7 @@ from typing import Any, Protocol, TypeVar
 from uuid import UUID
 
 from settled.domain.clock import Clock, Stamp
-from settled.domain.errors import StoreUnavailable
+from settled.domain.errors import StoreUnavailable, TooLarge
 from settled.domain.journal.mapper import EventMapper
 from settled.domain.journal.port import AgendaRow, Committer, Journal
 from settled.domain.journal.unit import (
@@ -24,7 +24,6 @@ from settled.domain.journal.unit import (
     Stale,
     Unit,
 )
-from settled.domain.errors import TooLarge
 from settled.domain.machine.machine import StateMachine
 from settled.processes.faults import FaultPoint, reach
 
@@ -59,7 +58,9 @@ class Ledger:
         """Fold a stream; None when there is none."""
         return self.mapper.fold(self.journal.events(tenant, stream))
 
-    def load_rows(self, rows: Sequence[AgendaRow]) -> Iterator[tuple[AgendaRow, StateMachine | Exception]]:
+    def load_rows(
+        self, rows: Sequence[AgendaRow]
+    ) -> Iterator[tuple[AgendaRow, StateMachine | Exception]]:
         """Fold the streams of several agenda rows, read in one query.
 
         A stream that this code cannot read yields its error and spoils no other.
@@ -126,7 +127,11 @@ class Ledger:
                 return answer
 
     def execute(
-        self, tenant: str, stream: UUID, command: Callable[[Any], T], missing: Callable[[], Exception]
+        self,
+        tenant: str,
+        stream: UUID,
+        command: Callable[[Any], T],
+        missing: Callable[[], Exception],
     ) -> tuple[Any, T]:
         """Load a stream, give it a command and commit; once more whenever somebody was faster.
 
@@ -146,7 +151,9 @@ class Ledger:
             if not isinstance(answer, Stale):
                 raise unanswered(answer)
 
-    def stamp(self, actor: str, correlation: str | None = None, causation: UUID | None = None) -> Stamp:
+    def stamp(
+        self, actor: str, correlation: str | None = None, causation: UUID | None = None
+    ) -> Stamp:
         """Return a stamp of now."""
         return Stamp(self.clock.now(), actor, correlation, causation)
 
@@ -171,10 +178,14 @@ def head_of(machine: StateMachine, progress: bool = True) -> Head:
 def unanswered(answer: Answer) -> Exception:
     """Return the error for an answer that means that nothing was written."""
     if isinstance(answer, Invalid):
-        return TooLarge(f"The database does not take this: {answer.reason}", hint="Nothing was written.")
+        return TooLarge(
+            f"The database does not take this: {answer.reason}", hint="Nothing was written."
+        )
     if isinstance(answer, Busy):
         return StoreUnavailable(
             f"Somebody else held {answer.what} for too long.",
             hint="Nothing was written; try again.",
         )
-    return StoreUnavailable(f"The journal answered {answer}.", hint="Nothing was written; try again.")
+    return StoreUnavailable(
+        f"The journal answered {answer}.", hint="Nothing was written; try again."
+    )

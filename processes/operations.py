@@ -17,7 +17,7 @@ from settled.domain.kind import Kind
 from settled.domain.operation import events as ev
 from settled.domain.operation.judgement import SHUT_DOWN, admit, conclude
 from settled.domain.operation.operation import Operation
-from settled.domain.params import thaw
+from settled.domain.params import Params, thaw
 from settled.domain.permit import SendPermit
 from settled.domain.provider import Answered, Call, Finding, Lookup, SealedRequest, Via
 from settled.domain.recovery import Step, recover
@@ -145,7 +145,7 @@ class Desk:
 
     def intended(self, kind: Kind[Any], operation: Operation) -> Mapping[str, Any]:
         """Return the fields that an echo is compared with."""
-        params = self.params(kind, operation)
+        params: Params = self.params(kind, operation)
         return {name: getattr(params, name) for name in type(params).model_fields}
 
     def _request(self, kind: Kind[Any], operation: Operation) -> tuple[SealedRequest, bool]:
@@ -186,7 +186,7 @@ class Desk:
         conclude(operation, step, stamp, finding)
 
     def _alert(self, operation: Operation, step: Step) -> None:
-        """Say aloud what more than one operation is likely to meet, such as a refused credential."""
+        """Say aloud what other operations are likely to meet too, such as a refused credential."""
         if step.alert:
             structlog.get_logger("settled.provider").error(
                 "needs_attention",

@@ -165,18 +165,14 @@ class Worker:
         if full:
             waiting |= set(self._tasks)  # type: ignore[arg-type]
         try:
-            await asyncio.wait(
-                waiting, timeout=seconds, return_when=asyncio.FIRST_COMPLETED
-            )
+            await asyncio.wait(waiting, timeout=seconds, return_when=asyncio.FIRST_COMPLETED)
         finally:
             stopping.cancel()
 
     async def _claim(self, epoch: int, want: int) -> list[AgendaRow]:
         def claim(committer: Committer) -> list[AgendaRow]:
             reach(FaultPoint.BEFORE_CLAIM)
-            rows = committer.claim(
-                epoch=epoch, kinds=self.settings.kinds, want=want, reader=READER
-            )
+            rows = committer.claim(epoch=epoch, kinds=self.settings.kinds, want=want, reader=READER)
             if rows:
                 reach(FaultPoint.AFTER_CLAIM)
             return rows
@@ -208,9 +204,7 @@ class Worker:
             self._tasks.add(task)
             task.add_done_callback(self._tasks.discard)
 
-    async def _one(
-        self, runner: Runner, epoch: int, row: AgendaRow, machine: StateMachine
-    ) -> None:
+    async def _one(self, runner: Runner, epoch: int, row: AgendaRow, machine: StateMachine) -> None:
         try:
             appended = await runner.run(row, machine)
         except Exception:
@@ -231,7 +225,7 @@ class Worker:
             structlog.get_logger("settled.worker").warning("release_failed", error=str(error))
 
     async def _drain(self) -> None:
-        """Let running calls end; what is still running then is cut short and recorded as unknown."""
+        """Let running calls end; what still runs then is cut short and recorded as unknown."""
         if self._tasks:
             await asyncio.wait(self._tasks, timeout=self.settings.drain_seconds)
         if not self._tasks:

@@ -43,10 +43,15 @@ class App:
         managers: Managers | None = None,
         notifier: Notifier | None = None,
         migrate: bool | None = None,
+        require_fsync: bool = True,
     ) -> None:
         """Open the store. See `settled.open`."""
         self.kinds = Kinds.of(kinds)
-        self.journal = open_journal(url, migrate=is_sqlite(url) if migrate is None else migrate)
+        self.journal = open_journal(
+            url,
+            migrate=is_sqlite(url) if migrate is None else migrate,
+            require_fsync=require_fsync,
+        )
         installation = self.journal.installation()
         self.installation = installation
         self.clock = StoreClock(self.journal.time)
@@ -159,6 +164,7 @@ def open(
     managers: Managers | None = None,
     notifier: Notifier | None = None,
     migrate: bool | None = None,
+    require_fsync: bool = True,
 ) -> App:
     """Open a store and wire the application around it.
 
@@ -166,12 +172,19 @@ def open(
     `worker=True` a worker for them runs on a thread of this process. `machines` names the kinds of
     your own state machines, `managers` makes their process managers from the ledger. `migrate`
     brings the tables up to this version first; by default that is done for SQLite, and left to
-    `settled migrate` for PostgreSQL.
+    `settled migrate` for PostgreSQL. `require_fsync=False` takes a PostgreSQL server that may lose
+    commits: one that is thrown away after a test.
 
     Raises InvalidStoreUrl, StoreUnavailable, StoreNotMigrated, StoreTooNew, UnknownKind.
     """
     app = App(
-        url, kinds=kinds, machines=machines, managers=managers, notifier=notifier, migrate=migrate
+        url,
+        kinds=kinds,
+        machines=machines,
+        managers=managers,
+        notifier=notifier,
+        migrate=migrate,
+        require_fsync=require_fsync,
     )
     if worker:
         app.start_worker()

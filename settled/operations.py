@@ -245,9 +245,7 @@ class Operations:
             raise _missing(identity)
         return history_of(records)
 
-    def wait(
-        self, operation: OperationView | Identity, *, timeout_seconds: float
-    ) -> OperationView:
+    def wait(self, operation: OperationView | Identity, *, timeout_seconds: float) -> OperationView:
         """Wait until an operation is settled or handed over; WaitTimeout when it takes longer."""
         identity = operation if isinstance(operation, Identity) else operation.identity
         stream = Operation.stream(identity)
@@ -357,7 +355,11 @@ class Operations:
                     machine.record(ev.Failed, stamp, rule="settled by hand", **by_hand)
                 case "absent":
                     machine.record(
-                        ev.ConfirmedAbsent, stamp, rule="settled by hand", due_at=stamp.at, **by_hand
+                        ev.ConfirmedAbsent,
+                        stamp,
+                        rule="settled by hand",
+                        due_at=stamp.at,
+                        **by_hand,
                     )
 
         return self._command(identity, command)

@@ -31,7 +31,7 @@ def postgres_database_url() -> Iterator[DatabaseUrl]:
         query = f"?{parts.query}" if parts.query else ""
         yield lambda name: f"{parts.scheme}://{parts.netloc}/{name}{query}"
         return
-    with PostgresServer() as server:
+    with PostgresServer(fsync=True) as server:
         yield server.url
 
 

@@ -44,7 +44,7 @@ class EventMapper(Mapper[UUID]):
         recognises its own unit after the answer to its commit was lost.
         """
         events = cast("Sequence[Event]", machine.collect_events())
-        records = []
+        records: list[RecordedEvent] = []
         for event, event_id in zip(events, ids, strict=False):
             record = self._record(machine.tenant, event, event_id, machine.chain)
             machine.chain = record.hash
@@ -109,7 +109,7 @@ class EventMapper(Mapper[UUID]):
             fields |= orjson.loads(record.body)
         if record.schema_version < kind.SCHEMA_VERSION:
             fields = kind.upcast(fields, record.schema_version)
-        return kind.__pydantic_validator__.validate_python(
+        event: Event = kind.__pydantic_validator__.validate_python(
             fields
             | {
                 "originator_id": record.originator_id,
@@ -120,6 +120,7 @@ class EventMapper(Mapper[UUID]):
                 "causation": record.causation,
             }
         )
+        return event
 
     def fold(self, records: Sequence[RecordedEvent]) -> StateMachine | None:
         """Fold a stream's records into its machine; None when there are none."""

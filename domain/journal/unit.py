@@ -137,7 +137,7 @@ class Unit:
 
 @dataclass(frozen=True, slots=True)
 class Committed:
-    """The unit is durable. One tuple of positions a change; `found` when an earlier try wrote it."""
+    """The unit is durable: a tuple of positions a change; `found` when an earlier try wrote it."""
 
     positions: tuple[tuple[int, ...], ...]
     found: bool = False

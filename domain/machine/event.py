@@ -70,6 +70,11 @@ class Event(BaseModel, CanMutateAggregate[UUID]):
         """Turn fields stored under an older schema version into today's. Overridden per event."""
         return fields
 
+    def apply(  # pyright: ignore[reportIncompatibleMethodOverride]  # subclasses name it
+        self, aggregate: Any, /
+    ) -> None:
+        """Fold this event into its aggregate, beyond the state that the lifecycle gives it."""
+
     def mutate(self, aggregate: A | None) -> A | None:
         """Fold the event into its aggregate, or make the aggregate when this is its first event.
 

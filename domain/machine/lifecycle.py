@@ -1,8 +1,8 @@
 """A lifecycle written once, as data: states with their meaning, and the arrows between them.
 
 The table is the single source of what may happen. `transitions` holds it as the validated
-definition, one machine a lifecycle, built at import and compiled to a lookup table; no aggregate is
-ever bound to it. The guard, the picture in the docs and the property tests come from the same table.
+definition, one machine a lifecycle, built at import and compiled to a lookup table; no aggregate
+is ever bound to it. Guard, pictures and property tests come from the same table.
 """
 
 from __future__ import annotations
@@ -181,7 +181,7 @@ class Lifecycle:
                         )
                     if (source, name) in steps:
                         raise InvalidLifecycle(f"{self.name}: two arrows for {name} in {source}.")
-                    guards = [condition.func for condition in transition.conditions]
+                    guards = [str(condition.func) for condition in transition.conditions]
                     steps[source, name] = Step(transition.dest, guards[0] if guards else None)
         return steps
 
@@ -193,7 +193,9 @@ class Lifecycle:
                     if (state, event) in self._steps or (state, event) in refused:
                         raise InvalidLifecycle(f"{self.name}: {event} in {state} is decided twice.")
                     if state not in self.states or event not in self.events:
-                        raise InvalidLifecycle(f"{self.name}: nothing is called {event} in {state}.")
+                        raise InvalidLifecycle(
+                            f"{self.name}: nothing is called {event} in {state}."
+                        )
                     refused[state, event] = rule
         return refused
 

@@ -518,7 +518,7 @@ class ReconciliationResumed(Event):
 
 
 class CancelRequested(Event):
-    """Somebody wants it cancelled while a request may be out. Acted on when the outcome is known."""
+    """Somebody wants it cancelled while a request may be out. Acted on once nothing is out."""
 
     TOPIC: ClassVar[str] = "settled.operation.CancelRequested"
     reason: str

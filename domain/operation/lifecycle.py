@@ -85,7 +85,9 @@ ARROWS = (
         guard="must_be_undispatched",
     ),
     Arrow(("ready",), "ApprovalRevoked", "proposed", guard="must_be_undispatched"),
-    Arrow(("proposed", "ready", "claimed"), "Cancelled", "cancelled", guard="must_have_nothing_out"),
+    Arrow(
+        ("proposed", "ready", "claimed"), "Cancelled", "cancelled", guard="must_have_nothing_out"
+    ),
     Arrow(("ready",), "Expired", "expired", guard="must_have_nothing_out"),
     # A worker takes it, and sends.
     Arrow(("ready",), "Claimed", "claimed", guard="must_not_be_withdrawn"),

@@ -48,7 +48,9 @@ class Operation(StateMachine):
     TOPIC = "settled.operation"
     LIFECYCLE = LIFECYCLE
     EVENTS = ev.EVENTS
-    OPEN: ClassVar[tuple[str, ...]] = tuple(s.name for s in LIFECYCLE.states.values() if not s.settled)
+    OPEN: ClassVar[tuple[str, ...]] = tuple(
+        s.name for s in LIFECYCLE.states.values() if not s.settled
+    )
 
     @staticmethod
     def stream(identity: Identity) -> UUID:

@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
-from typing import Any, cast
+from collections.abc import Callable, Iterator, Mapping
+from typing import Any, Literal, cast
+from urllib.parse import urlencode
 
 import orjson
 
@@ -12,8 +13,17 @@ from settled.domain.errors import InvalidContract, InvalidParams
 from settled.domain.money import Money
 from settled.domain.params import Params, freeze, is_remark
 
-Body = Callable[[Any], "Mapping[str, Any] | bytes"]
-"""Parameters -> the JSON object that is sent, or bytes that are sent as they are."""
+Body = Callable[[Any], Mapping[str, Any]]
+"""Parameters -> the JSON-like object that is sent."""
+
+Encoding = Literal["json", "form"]
+"""How the object becomes bytes: as JSON, or as a form whose nested fields are written
+`metadata[order]=order-72`."""
+
+CONTENT_TYPES: Mapping[Encoding, str] = {
+    "json": "application/json",
+    "form": "application/x-www-form-urlencoded",
+}
 
 
 def flat_body(params: Params) -> dict[str, Any]:
@@ -45,25 +55,39 @@ def flat_body(params: Params) -> dict[str, Any]:
     return body
 
 
-def sealed_body(made: Mapping[str, Any] | bytes, written: Mapping[str, str]) -> bytes:
+def sealed_body(
+    made: Mapping[str, Any], written: Mapping[str, str], encoding: Encoding = "json"
+) -> bytes:
     """Return the bytes of a body, with `written` (path -> value) put into it.
 
     Raises `InvalidParams` for floats and other inexact values, `InvalidContract` if something is
-    to be written into a body that is bytes already, or over something that is there.
+    to be written over something that is there.
     """
-    if isinstance(made, bytes):
-        if written:
-            raise InvalidContract(
-                f"The body is made as bytes, and {', '.join(written)} has to be written into it.",
-                hint="Let body= return a mapping, or carry the key in a header.",
-            )
-        return made
     document = dict(made)
     for path, value in written.items():
         _write(document, path, value)
     for path, text in problems(document):
         raise InvalidParams(f"The body's {path} {text}.", hint="Let body= return exact values.")
-    return orjson.dumps(document, option=orjson.OPT_SORT_KEYS)
+    if encoding == "json":
+        return orjson.dumps(document, option=orjson.OPT_SORT_KEYS)
+    return urlencode(sorted(_form_fields("", document))).encode()
+
+
+def _form_fields(name: str, value: Any) -> Iterator[tuple[str, str]]:
+    match value:
+        case Mapping():
+            for key, inner in cast(Mapping[str, Any], value).items():
+                yield from _form_fields(f"{name}[{key}]" if name else key, inner)
+        case list() | tuple():
+            items: list[Any] | tuple[Any, ...] = value
+            for index, inner in enumerate(items):
+                yield from _form_fields(f"{name}[{index}]", inner)
+        case bool():
+            yield name, "true" if value else "false"
+        case None:
+            yield name, ""
+        case _:
+            yield name, str(value)
 
 
 def _write(document: dict[str, Any], path: str, value: str) -> None:

@@ -6,13 +6,13 @@ from collections.abc import Mapping
 from string import Formatter
 from urllib.parse import urlsplit
 
-from settled.domain.contract import Key, KeyCarrier, ProviderContract
+from settled.domain.contract import Key, KeyCarrier, LookupBy, LookupPromise, ProviderContract
 from settled.domain.errors import InvalidContract
+from settled.infrastructure.http.body import CONTENT_TYPES, Encoding
 
 _FIXED_HEADERS = {
     "accept": "application/json",
     "accept-encoding": "identity",
-    "content-type": "application/json",
     "user-agent": "settled",
 }
 _CREDENTIALS = ("authorization", "cookie", "proxy-authorization", "x-api-key")
@@ -35,7 +35,7 @@ def checked_url(url: str) -> str:
     return url
 
 
-def checked_headers(headers: Mapping[str, str]) -> dict[str, str]:
+def checked_headers(headers: Mapping[str, str], encoding: Encoding) -> dict[str, str]:
     """Return the headers of each request. Raises `InvalidContract` for a credential in them."""
     lower = {name.lower(): value for name, value in headers.items()}
     for name in _CREDENTIALS:
@@ -50,7 +50,7 @@ def checked_headers(headers: Mapping[str, str]) -> dict[str, str]:
                 f"{value!r} cannot be the value of the header {name}.",
                 hint="Use printable ASCII without blanks around it.",
             )
-    return _FIXED_HEADERS | lower
+    return _FIXED_HEADERS | {"content-type": CONTENT_TYPES[encoding]} | lower
 
 
 def checked_key(contract: ProviderContract, url: str) -> Key | None:
@@ -67,3 +67,21 @@ def checked_key(contract: ProviderContract, url: str) -> Key | None:
     if key.carrier not in (KeyCarrier.HEADER, KeyCarrier.BODY, KeyCarrier.PATH):
         raise InvalidContract(f"HttpProvider cannot carry a key as {key.carrier}.")
     return key
+
+
+def check_lookup(promise: LookupPromise, key: Key | None, reference_field: str) -> None:
+    """Refuse a look-up for something that the request does not carry.
+
+    It would find nothing although the effect exists, and its "nothing" could count as proof.
+    """
+    if promise.by is LookupBy.KEY and key is None:
+        raise InvalidContract(
+            "The look-up is by key, and the contract has no key.",
+            hint="Declare key=Key(…), or look up by a reference of ours: reference_field=….",
+        )
+    by_reference = promise.by not in (LookupBy.KEY, LookupBy.NATURAL_ID)
+    if by_reference and not reference_field:
+        raise InvalidContract(
+            f"The look-up by {promise.by} searches for our reference, and none is sent.",
+            hint=f'Name the field that carries it: reference_field="{promise.match or "…"}".',
+        )

@@ -1,4 +1,4 @@
-"""`HttpProvider`: an effect that is one HTTP request with a JSON body."""
+"""`HttpProvider`: an effect that is one HTTP request, answered in JSON."""
 
 from __future__ import annotations
 
@@ -26,8 +26,9 @@ from settled.domain.errors import InvalidContract
 from settled.domain.identity import Identity
 from settled.domain.provider import Answered, Call, Finding, Lookup, SealedRequest, Via
 from settled.infrastructure.clock import elapsed_seconds
-from settled.infrastructure.http.body import Body, flat_body, sealed_body
+from settled.infrastructure.http.body import Body, Encoding, flat_body, sealed_body
 from settled.infrastructure.http.checks import (
+    check_lookup,
     checked_headers,
     checked_key,
     checked_url,
@@ -53,22 +54,24 @@ _KEPT_HEADERS = (
 
 
 class HttpProvider:
-    """A provider whose effect is one request with a JSON body, and whose answers are JSON.
+    """A provider whose effect is one request, and whose answers are JSON.
 
     - `url` is where the request goes. It may name fields of the parameters and `{key}`:
       `https://psp.example/v1/payments/{payment}/refunds`.
     - `contract` is what the provider promises. `provider.contract` is the same without the
       look-ups that `lookups` does not say how to make.
-    - `body` makes what is sent from the parameters; by default `flat_body`.
+    - `body` makes what is sent from the parameters, by default `flat_body`; `encoding` is how it
+      is written, as JSON or as a form.
     - `headers` are sent and stored with each request; `credential` returns those that authorise
       it, which are never stored.
     - `lookups` says where to look for an earlier attempt: `{LookupBy.KEY: "{url}?key={key}"}`.
       Placeholders are `url`, `key`, `our_reference` and the fields of the parameters. An object
-      whose name we chose (`LookupBy.NATURAL_ID`) is at `{url}` and needs no mention.
+      whose name we chose (`LookupBy.NATURAL_ID`) needs no mention: it is at `{url}`, or at
+      `{url}/{key}` where the name is sent in the body.
     - `object_url` is where the provider's object is read once its `{reference}` is known:
-      `{url}/{reference}`, or `{url}` if the name is ours (`Dedup.NATURAL_KEY`).
-    - `reference_field` is a path in the body (`metadata.settled`) into which our own reference is
-      written, for look-ups by anything else than the key.
+      `{url}/{reference}`, or `{url}` where that ends in the name that we chose.
+    - `reference_field` is a path in the body (`metadata.settled_key`) into which our own reference
+      is written: what look-ups by anything else than the key search for.
     - `scope` is what else a key is only valid within: `{"api_version": "2026-01", "account": …}`.
     - `tls` is for a private certificate authority or a client certificate.
 
@@ -83,6 +86,7 @@ class HttpProvider:
         name: str | None = None,
         method: str = "POST",
         body: Body = flat_body,
+        encoding: Encoding = "json",
         headers: Mapping[str, str] | None = None,
         credential: Credential | None = None,
         lookups: Mapping[LookupBy, str] | None = None,
@@ -95,16 +99,22 @@ class HttpProvider:
         self._name = name or contract.provider
         self._method = method
         self._body = body
-        self._headers = checked_headers(headers or {})
+        self._encoding: Encoding = encoding
+        self._headers = checked_headers(headers or {}, encoding)
         self._credential = credential
-        self._lookups = {LookupBy.NATURAL_ID: "{url}", **(lookups or {})}
-        named_by_us = contract.dedup is Dedup.NATURAL_KEY
-        self._object_url = object_url or ("{url}" if named_by_us else "{url}/{reference}")
+        self._key = checked_key(contract, url)
+        # A name in the body is that of an object in a collection; else the URL ends in the name.
+        in_body = self._key is not None and self._key.carrier is KeyCarrier.BODY
+        at_url = contract.dedup is Dedup.NATURAL_KEY and not in_body
+        self._object_url = object_url or ("{url}" if at_url else "{url}/{reference}")
+        by_name = "{url}" if at_url else "{url}/{key}"
+        self._lookups = {LookupBy.NATURAL_ID: by_name, **(lookups or {})}
         self._reference_field = reference_field
         self._scope = (("url", url), *sorted((scope or {}).items()))
         self._transport = SingleAttempt(tls)
-        self._key = checked_key(contract, url)
         usable = tuple(p for p in contract.lookups if p.usable and p.by in self._lookups)
+        for promise in usable:
+            check_lookup(promise, self._key, reference_field)
         self._contract = replace(contract, lookups=usable)
 
     @property
@@ -133,7 +143,7 @@ class HttpProvider:
             method=self._method,
             url=self._rendered_url(key, params),
             headers=tuple(sorted(headers.items())),
-            body=sealed_body(self._body(params), into_body),
+            body=sealed_body(self._body(params), into_body, self._encoding),
             adapter=_ADAPTER,
             scope=self._scope,
             credential_fingerprint=self._fingerprint(secret),

@@ -26,7 +26,7 @@ from settled.infrastructure.simulator.simulator import Simulator
 @click.option(
     "--log",
     type=click.Path(dir_okay=False, writable=True, path_type=Path),
-    help="Append every request, effect and answer to this file (JSON Lines).",
+    help="Write every request, effect and answer to this new file (JSON Lines).",
 )
 @click.option("--plan", default="{}", help="The switches to start with, as JSON.")
 @click.option("--until-stdin-ends", is_flag=True, help="Stop when standard input ends.")
@@ -44,13 +44,18 @@ async def _run(port: int, log: Path | None, plan: Plan, until_stdin_ends: bool) 
     stop = asyncio.Event()
     for number in (signal.SIGTERM, signal.SIGINT):
         loop.add_signal_handler(number, stop.set)
-    server = await SimulatorServer(Simulator(plan, log)).start(port)
+    try:
+        simulator = Simulator(plan, log)
+    except OSError as error:
+        raise click.BadParameter(f"{log}: {error.strerror}", param_hint="--log") from error
+    server = await SimulatorServer(simulator).start(port)
     host, bound = server.sockets[0].getsockname()
     click.echo(json.dumps({"url": f"http://{host}:{bound}", "pid": os.getpid()}))
     if until_stdin_ends:
         loop.add_reader(sys.stdin.fileno(), _stop_at_end, stop)
     await stop.wait()
     server.close()
+    simulator.close()
 
 
 def _stop_at_end(stop: asyncio.Event) -> None:

@@ -124,18 +124,16 @@ async def _wait(simulator: Simulator, wait: Wait) -> Answer:
 
 
 def _reached(simulator: Simulator, wait: Wait) -> bool:
-    log = simulator.log()
-    calls = log.calls(wait.key)
-    answered = [call for call in calls if call.reply is not None]
-    effects = [e for e in log.effects if wait.key in (None, e.key)]
-    held = [request for request, _ in simulator.held if wait.key in (None, request.key)]
+    collected = simulator.collector
+    seen = collected.requests.values()
+    calls = [s for s in seen if not s.reads and wait.key in (None, s.key)]
     return (
         len(calls) >= wait.calls
-        and len(log.lookups()) >= wait.lookups
-        and len(answered) >= wait.answers
-        and len(effects) >= wait.effects
-        and len(log.webhooks) >= wait.webhooks
-        and len(held) >= wait.held
+        and sum(s.reads for s in seen) >= wait.lookups
+        and sum(call.reply is not None for call in calls) >= wait.answers
+        and sum(wait.key in (None, e.key) for e in collected.effects.values()) >= wait.effects
+        and len(collected.webhooks) >= wait.webhooks
+        and sum(wait.key in (None, request.key) for request, _ in simulator.held) >= wait.held
     )
 
 

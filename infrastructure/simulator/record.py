@@ -6,7 +6,6 @@ simulator, or of a test, that was killed is complete. `read_log` puts the lines 
 
 from __future__ import annotations
 
-from collections.abc import Iterable
 from pathlib import Path
 from typing import Annotated, Any, Literal
 
@@ -143,15 +142,19 @@ class SimulatorLog(_Model):
         return tuple(s for s in self.requests if s.reads)
 
 
-def put_together(lines: Iterable[Line]) -> SimulatorLog:
-    """Return what a sequence of log lines says since its last reset."""
-    requests: dict[int, Seen] = {}
-    effects: dict[str, Effect] = {}
-    webhooks: list[WebhookLine] = []
-    for line in lines:
+class Collector:
+    """Puts log lines together, one at a time."""
+
+    def __init__(self) -> None:
+        self.requests: dict[int, Seen] = {}
+        self.effects: dict[str, Effect] = {}
+        self.webhooks: list[WebhookLine] = []
+
+    def add(self, line: Line) -> None:
+        """Take the next line."""
         match line:
             case RequestLine():
-                requests[line.number] = Seen(**line.model_dump(exclude={"type"}))
+                self.requests[line.number] = Seen(**line.model_dump(exclude={"type"}))
             case AnswerLine():
                 answer = {
                     "answered_at": line.at,
@@ -160,19 +163,23 @@ def put_together(lines: Iterable[Line]) -> SimulatorLog:
                     "reply": line.reply,
                     "effect": line.effect,
                 }
-                if line.number in requests:  # Not so if a reset came between the two.
-                    requests[line.number] = requests[line.number].model_copy(update=answer)
+                seen = self.requests.get(line.number)
+                if seen is not None:  # It is None if a reset came between the two.
+                    self.requests[line.number] = seen.model_copy(update=answer)
             case EffectLine():
-                effects[line.effect.id] = line.effect
+                self.effects[line.effect.id] = line.effect
             case WebhookLine():
-                webhooks.append(line)
+                self.webhooks.append(line)
             case ResetLine():
-                requests, effects, webhooks = {}, {}, []
-    return SimulatorLog(
-        requests=tuple(requests.values()),
-        effects=tuple(effects.values()),
-        webhooks=tuple(webhooks),
-    )
+                self.requests, self.effects, self.webhooks = {}, {}, []
+
+    def log(self) -> SimulatorLog:
+        """Return what the lines since the last reset say."""
+        return SimulatorLog(
+            requests=tuple(self.requests.values()),
+            effects=tuple(self.effects.values()),
+            webhooks=tuple(self.webhooks),
+        )
 
 
 def read_log(path: Path) -> SimulatorLog:
@@ -181,4 +188,7 @@ def read_log(path: Path) -> SimulatorLog:
     A line that was cut off by a kill has told nobody anything yet, and is left out.
     """
     whole = path.read_bytes().rpartition(b"\n")[0]
-    return put_together(_LINE.validate_json(line) for line in whole.splitlines())
+    collector = Collector()
+    for line in whole.splitlines():
+        collector.add(_LINE.validate_json(line))
+    return collector.log()

@@ -28,12 +28,19 @@ class SimulatorServer:
     def __init__(self, simulator: Simulator) -> None:
         self._simulator = simulator
         self._connections = itertools.count(1)
+        self._serving: set[asyncio.Task[None]] = set()
 
     async def start(self, port: int = 0) -> asyncio.Server:
         """Begin to listen, on a free port if none is given."""
         return await asyncio.start_server(
-            self._serve, "127.0.0.1", port, limit=MAX_HEAD_BYTES, backlog=1024
+            self._accept, "127.0.0.1", port, limit=MAX_HEAD_BYTES, backlog=1024
         )
+
+    def _accept(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+        # A task of our own: asyncio's (3.11) prints a traceback for each that shutdown cancels.
+        task = asyncio.create_task(self._serve(reader, writer))
+        self._serving.add(task)
+        task.add_done_callback(self._serving.discard)
 
     async def _serve(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
         connection = next(self._connections)

@@ -20,6 +20,7 @@ from settled.infrastructure.simulator.behaviour import Answer, SimulatedProvider
 from settled.infrastructure.simulator.plan import Fault, Plan, Webhooks
 from settled.infrastructure.simulator.record import (
     AnswerLine,
+    Collector,
     Effect,
     EffectLine,
     Line,
@@ -27,7 +28,6 @@ from settled.infrastructure.simulator.record import (
     ResetLine,
     SimulatorLog,
     WebhookLine,
-    put_together,
 )
 from settled.infrastructure.simulator.wire import (
     Incoming,
@@ -50,11 +50,17 @@ class Simulator:
         self.provider = SimulatedProvider(plan.conduct)
         self.held: list[tuple[RequestLine, asyncio.Event]] = []
         self.changed = asyncio.Condition()
-        self._lines: list[Line] = []
+        self.collector = Collector()
         self._unsent: list[Effect] = []
-        self._file: IO[bytes] | None = log.open("ab", buffering=0) if log else None
+        # Created, never appended to: request numbers begin anew, and two runs would be mixed up.
+        self._file: IO[bytes] | None = log.open("xb", buffering=0) if log else None
         self._clock_offset_seconds = 0.0
         self._requests = 0
+
+    def close(self) -> None:
+        """Close the log."""
+        if self._file is not None:
+            self._file.close()
 
     def now(self) -> float:
         """Return the simulator's time, in seconds since 1970."""
@@ -66,7 +72,7 @@ class Simulator:
 
     def log(self) -> SimulatorLog:
         """Return what was seen and done since the last reset."""
-        return put_together(self._lines)
+        return self.collector.log()
 
     def set_plan(self, plan: Plan) -> None:
         """Use other switches from the next request on."""
@@ -81,7 +87,6 @@ class Simulator:
         self.provider = SimulatedProvider(self.first_plan.conduct)
         self._unsent.clear()
         await self._write(ResetLine(at=self.now()))
-        self._lines.clear()
 
     async def release(self, key: str | None) -> int:
         """Let held requests go on, all or those with one key; return how many."""
@@ -191,9 +196,9 @@ class Simulator:
         await self._write(EffectLine(at=self.now(), effect=effect))
 
     async def _write(self, line: Line) -> None:
-        self._lines.append(line)
         if self._file is not None:
             self._file.write(line.model_dump_json().encode() + b"\n")
+        self.collector.add(line)
         async with self.changed:
             self.changed.notify_all()
 

@@ -149,7 +149,7 @@ CONTRADICTIONS: dict[str, dict[str, Any]] = {
 @pytest.mark.parametrize("declared", CONTRADICTIONS.values(), ids=CONTRADICTIONS.keys())
 def test_contradictions_are_refused(declared: dict[str, Any]) -> None:
     """Of two statements that exclude each other, recovery would believe the wrong one."""
-    given = {"provider": "psp", "operation": "refund", **declared}
+    given: dict[str, Any] = {"provider": "psp", "operation": "refund", **declared}
     with pytest.raises(InvalidContract) as caught:
         ProviderContract(**given)
     assert caught.value.message

@@ -14,7 +14,6 @@ from settled.domain.contract import (
     Outcomes,
     Pin,
     Poll,
-    PreExecution,
     ProviderContract,
 )
 from settled.domain.provider import Answered, Echo, Finding, Via
@@ -523,5 +522,3 @@ def test_reasons_are_for_people() -> None:
     step = decide(situation(timedelta(hours=23, minutes=45)), STRIPE_BLIND, LOST)
     assert "keeps keys for 24 h less a margin of 30 min" in step.reason
     assert "23 h 45 min old" in step.reason
-    assert POSTMARK.uncached_pre_execution == frozenset()
-    assert PreExecution.VALIDATION in SMTP.uncached_pre_execution

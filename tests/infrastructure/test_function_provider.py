@@ -159,7 +159,7 @@ def test_a_blocking_function_that_is_given_up_keeps_its_slot_and_is_heard_in_the
         return Reply.performed({"id": "m1"}, "m1")
 
     provider = FunctionProvider(
-        "mail", CONTRACT, function, slots=1, late=lambda *late: heard.put(late)
+        "mail", CONTRACT, function, slots=1, late=lambda call, finding: heard.put((call, finding))
     )
     first = call_for(provider, PARAMS, timeout_seconds=0.05)
     second = call_for(provider, PARAMS, attempt=2)

@@ -16,6 +16,7 @@ from contextlib import contextmanager
 from dataclasses import replace
 from datetime import timedelta
 from typing import Any
+from urllib.parse import parse_qsl
 
 import orjson
 import pytest
@@ -253,6 +254,23 @@ def test_a_put_whose_connection_is_closed_is_one_request(simulator: SimulatorCli
     assert (found.answered, found.reference) == (Answered.PERFORMED, KEY)
 
 
+def test_an_object_whose_name_is_in_the_body_is_looked_up_in_its_collection(
+    simulator: SimulatorClient,
+) -> None:
+    """As with Kubernetes: what is created in a collection is read by its name there."""
+    contract = replace(
+        simulator_contract(),
+        dedup=Dedup.NATURAL_KEY,
+        key=Key(carrier=KeyCarrier.BODY, name="name"),
+        lookups=(LookupPromise(by=LookupBy.NATURAL_ID, horizon=timedelta(days=1)),),
+    )
+    provider = psp(simulator, contract=contract, lookups={})
+    call = call_for(provider, PARAMS)
+    (found,) = run(provider, lambda: provider.look_up(lookup_for(call)))
+    (seen,) = simulator.log().lookups()
+    assert (found.answered, seen.path) == (Answered.ABSENT, f"/v1/refunds/{KEY}")
+
+
 def test_the_environment_names_no_proxy(
     simulator: SimulatorClient, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -394,6 +412,9 @@ def test_exactly_the_sealed_bytes_are_sent(simulator: SimulatorClient) -> None:
     )
 
 
+KEYLESS = ProviderContract(provider="psp", operation="refund")
+
+
 def contract_with(key: Key) -> ProviderContract:
     return replace(simulator_contract(), key=key)
 
@@ -437,17 +458,57 @@ def test_key_and_reference_are_written_into_the_body() -> None:
 
 
 def test_a_body_may_be_made_otherwise() -> None:
-    """A form in minor units, as bytes; a float in it is refused before anything is stored."""
+    """A form in minor units, with our reference inside; a float is refused before it is stored."""
 
-    def form(params: RefundParams) -> bytes:
-        return f"amount={params.amount.minor}&charge={params.order}".encode()
+    def in_minor_units(params: RefundParams) -> dict[str, Any]:
+        return {"amount": params.amount.minor, "charge": params.order, "tags": [True, None]}
 
-    url = "https://psp.example/v1/refunds"
-    made = HttpProvider(url, contract=simulator_contract(), body=form)
-    assert made.seal(IDENTITY, KEY, PARAMS, SECRET).body == b"amount=3000&charge=order-72"
-    inexact = HttpProvider(url, contract=simulator_contract(), body=lambda _: {"amount": 30.0})
+    provider = HttpProvider(
+        "https://psp.example/v1/refunds",
+        contract=simulator_contract(),
+        body=in_minor_units,
+        encoding="form",
+        reference_field="metadata.settled_key",
+    )
+    sealed = provider.seal(IDENTITY, KEY, PARAMS, SECRET)
+    assert dict(sealed.headers)["content-type"] == "application/x-www-form-urlencoded"
+    assert parse_qsl(sealed.body.decode(), keep_blank_values=True) == [
+        ("amount", "3000"),
+        ("charge", "order-72"),
+        ("metadata[settled_key]", KEY),
+        ("tags[0]", "true"),
+        ("tags[1]", ""),
+    ]
+    inexact = HttpProvider(
+        "https://psp.example", contract=simulator_contract(), body=lambda _: {"amount": 30.0}
+    )
     with pytest.raises(InvalidParams, match="amount"):
         inexact.seal(IDENTITY, KEY, PARAMS, SECRET)
+
+
+def test_an_effect_is_found_by_the_reference_that_was_sent(simulator: SimulatorClient) -> None:
+    """Without a key, a field of ours in the provider's own list is what proves the effect."""
+    simulator.conduct(key="none")
+    contract = replace(
+        KEYLESS,
+        reference="id",
+        outcomes=simulator_contract().outcomes,
+        lookups=(LookupPromise(by=LookupBy.PARENT_LIST, items="data", match="reference"),),
+    )
+    lookups = {LookupBy.PARENT_LIST: "{url}?order={order}"}
+    provider = psp(simulator, contract=contract, lookups=lookups, reference_field="reference")
+    simulator.fault(reply="close")
+    call = call_for(provider, PARAMS)
+    other = call_for(provider, PARAMS, key="another-operation")
+    _, _, found = run(
+        provider,
+        lambda: provider.send(call),
+        lambda: provider.send(other),
+        lambda: provider.look_up(lookup_for(call)),
+    )
+    assert (found.answered, found.reference) == (Answered.PERFORMED, "re_1")
+    with pytest.raises(InvalidContract, match="none is sent"):
+        psp(simulator, contract=contract, lookups=lookups)
 
 
 @pytest.mark.parametrize(
@@ -466,6 +527,14 @@ def test_a_body_may_be_made_otherwise() -> None:
             "https://psp.example/refunds",
             {"contract": contract_with(Key(carrier=KeyCarrier.MIME_HEADER, name="Message-ID"))},
             "cannot carry",
+        ),
+        (
+            "https://psp.example/refunds",
+            {
+                "contract": replace(KEYLESS, lookups=(LookupPromise(by=LookupBy.KEY),)),
+                "lookups": {LookupBy.KEY: "{url}?key={key}"},
+            },
+            "has no key",
         ),
     ],
 )

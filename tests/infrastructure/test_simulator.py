@@ -25,29 +25,34 @@ from settled.infrastructure.testing.simulator_fixtures import simulator, simulat
 
 __all__ = ["simulator", "simulator_process"]
 
+HTTP = httpx2.Client(trust_env=False, timeout=10)
 REFUND = {"amount": "30.00", "currency": "USD", "order": "order-72", "reference": "refund-1"}
 
 
 def request(
     simulator: SimulatorClient, key: str = "k1", body: dict[str, Any] | None = None
 ) -> httpx2.Response:
-    return httpx2.post(
+    return HTTP.post(
         simulator.refunds_url,
         json=body or REFUND,
         headers={"Idempotency-Key": key},
-        timeout=10,
-        trust_env=False,
     )
 
 
 def look_up(simulator: SimulatorClient, **query: str) -> list[dict[str, Any]]:
-    response = httpx2.get(simulator.refunds_url, params=query, trust_env=False)
+    response = HTTP.get(simulator.refunds_url, params=query)
     found: list[dict[str, Any]] = response.json()["data"]
     return found
 
 
 def code(response: httpx2.Response) -> str:
     return str(response.json()["error"]["code"])
+
+
+@pytest.fixture(scope="module", autouse=True)
+def connections() -> Generator[None]:
+    with HTTP:
+        yield
 
 
 @pytest.fixture
@@ -91,7 +96,7 @@ def test_a_refund_is_performed_and_recorded(simulator: SimulatorClient) -> None:
 
 
 def test_a_form_is_read_like_json(simulator: SimulatorClient) -> None:
-    response = httpx2.post(simulator.refunds_url, data=REFUND, trust_env=False)
+    response = HTTP.post(simulator.refunds_url, data=REFUND)
     assert response.json()["order"] == "order-72"
 
 
@@ -161,7 +166,7 @@ def test_without_keys_everything_executes(simulator: SimulatorClient) -> None:
 def test_the_key_may_be_in_the_body(simulator: SimulatorClient) -> None:
     simulator.conduct(key="body", key_name="idempotency_key")
     for _ in range(2):
-        httpx2.post(simulator.refunds_url, json=REFUND | {"idempotency_key": "b1"}, trust_env=False)
+        HTTP.post(simulator.refunds_url, json=REFUND | {"idempotency_key": "b1"})
     assert [e.key for e in simulator.effects()] == ["b1"]
 
 
@@ -203,7 +208,7 @@ def test_a_lookup_may_lag_and_reading_by_id_does_not(simulator: SimulatorClient)
     simulator.conduct(lookup_lag_seconds=60)
     request(simulator)
     assert look_up(simulator, key="k1") == []
-    assert httpx2.get(f"{simulator.refunds_url}/re_1", trust_env=False).status_code == 200
+    assert HTTP.get(f"{simulator.refunds_url}/re_1").status_code == 200
     simulator.advance_clock(60)
     for query in ({"key": "k1"}, {"reference": "refund-1"}, {"order": "order-72"}):
         assert [r["id"] for r in look_up(simulator, **query)] == ["re_1"]
@@ -241,7 +246,7 @@ def test_a_fault_may_wait_for_a_key_and_strike_more_than_once(simulator: Simulat
 def test_a_fault_may_be_meant_for_lookups(simulator: SimulatorClient) -> None:
     simulator.fault(on="reads", status=503)
     assert request(simulator).status_code == 201
-    response = httpx2.get(simulator.refunds_url, params={"key": "k1"}, trust_env=False)
+    response = HTTP.get(simulator.refunds_url, params={"key": "k1"})
     assert response.status_code == 503
 
 
@@ -269,6 +274,14 @@ def test_a_reply_may_be_held_while_the_key_is_completed(
     assert first.result(10).json()["id"] == "re_1"
 
 
+@pytest.mark.parametrize("delay", ["delay_before_seconds", "delay_after_seconds"])
+def test_an_answer_is_delayed(simulator: SimulatorClient, delay: str) -> None:
+    simulator.fault(**{delay: 0.05})
+    request(simulator)
+    (seen,) = simulator.log().requests
+    assert seen.answered_at is not None and seen.answered_at >= seen.at + 0.05
+
+
 def test_a_key_may_stay_in_progress_for_a_time(simulator: SimulatorClient) -> None:
     simulator.conduct(in_progress_seconds=30)
     simulator.fault(reply="close")
@@ -285,7 +298,7 @@ def test_a_pending_refund_becomes_final_after_polls(simulator: SimulatorClient, 
     simulator.conduct(pending={"polls": 2, "final": final})
     assert request(simulator).json()["status"] == "pending"
     url = f"{simulator.refunds_url}/re_1"
-    statuses = [httpx2.get(url, trust_env=False).json()["status"] for _ in range(3)]
+    statuses = [HTTP.get(url).json()["status"] for _ in range(3)]
     assert statuses == ["pending", final, final]
     assert [e.status for e in simulator.effects()] == [final]
 
@@ -337,13 +350,13 @@ def test_webhooks_may_come_on_order_and_in_the_wrong_order(
 def test_an_object_has_the_name_that_the_client_chose(simulator: SimulatorClient) -> None:
     url = f"{simulator.url}/v1/objects/ticket-7"
     statuses = [
-        httpx2.post(url, json={"title": "a"}, trust_env=False).status_code,
-        httpx2.post(url, json={"title": "a"}, trust_env=False).status_code,
-        httpx2.put(url, json={"title": "a"}, trust_env=False).status_code,
-        httpx2.put(url, json={"title": "b"}, trust_env=False).status_code,
+        HTTP.post(url, json={"title": "a"}).status_code,
+        HTTP.post(url, json={"title": "a"}).status_code,
+        HTTP.put(url, json={"title": "a"}).status_code,
+        HTTP.put(url, json={"title": "b"}).status_code,
     ]
     assert statuses == [201, 409, 200, 200]
-    assert httpx2.get(url, trust_env=False).json()["title"] == "b"
+    assert HTTP.get(url).json()["title"] == "b"
     assert [line.effect for line in simulator.log().requests[:4]] == [
         "ticket-7",
         None,
@@ -379,9 +392,7 @@ def test_what_cannot_be_read_is_refused(
 
 
 def test_a_switch_that_does_not_exist_is_refused(simulator: SimulatorClient) -> None:
-    response = httpx2.post(
-        f"{simulator.url}/admin/plan", json={"conduct": {"drop": 1}}, trust_env=False
-    )
+    response = HTTP.post(f"{simulator.url}/admin/plan", json={"conduct": {"drop": 1}})
     assert response.status_code == 400
 
 
@@ -405,6 +416,13 @@ def test_the_log_outlives_a_kill(tmp_path: Path) -> None:
         ("k2", "close", "re_2"),
     ]
     assert [e.key for e in seen.effects] == ["k1", "k2"]
+
+
+def test_a_log_is_not_mixed_with_that_of_another_run(tmp_path: Path) -> None:
+    log = tmp_path / "provider.jsonl"
+    log.touch()
+    with pytest.raises(RuntimeError, match="status 2"), running_simulator(log=log):
+        raise AssertionError("it must not start")
 
 
 def test_connections_are_kept_alive(simulator: SimulatorClient) -> None:

@@ -14,6 +14,7 @@ from datetime import UTC, datetime, timedelta
 from typing import Any
 from uuid import UUID
 
+from settled.domain.clock import Stamp
 from settled.domain.contract.vocabulary import ProviderContract
 from settled.domain.identity import Identity, provider_key
 from settled.domain.journal.mapper import EventMapper
@@ -27,7 +28,6 @@ from settled.domain.operation.operation import Operation, intend
 from settled.domain.params import Params
 from settled.domain.provider import Answered, Call, Echo, Finding, Lookup, SealedRequest, Via
 from settled.domain.retry import FullJitter
-from settled.domain.clock import Stamp
 from settled.processes.dispatcher import Dispatcher
 from settled.processes.escalation import Escalation
 from settled.processes.expiry import Expiry
@@ -40,6 +40,8 @@ INSTALLATION = UUID(int=7)
 
 
 class RefundParams(Params):
+    """A refund of part of an order."""
+
     order: str
     amount: Money
 

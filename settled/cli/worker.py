@@ -1,0 +1,175 @@
+"""`settled worker`: performs what is due until it is told to stop."""
+
+from __future__ import annotations
+
+import os
+import shlex
+import signal
+from typing import TYPE_CHECKING
+
+import click
+
+from settled.cli.options import accept_unsafe_option, json_option, kinds_option, url_option
+from settled.cli.output import print_json
+
+if TYPE_CHECKING:
+    from settled.app import App
+    from settled.domain.journal.port import Journal
+    from settled.domain.notifier import Notifier
+    from settled.processes.worker import Worker, WorkerSettings
+
+_LOOK_SECONDS = 0.02
+"""How often the list of workers is looked at until this one is on it."""
+
+
+def _default_name() -> str:
+    return f"{os.uname().nodename}-{os.getpid()}"
+
+
+@click.command()
+@url_option
+@kinds_option(required=True)
+@click.option("--name", default=_default_name, help="What it is called. [default: host and pid]")
+@click.option("--concurrency", type=click.IntRange(1, 10_000), default=100, show_default=True)
+@click.option("--lease-seconds", type=click.FloatRange(0.1), default=10.0, show_default=True)
+@click.option("--idle-seconds", type=click.FloatRange(0.001), default=0.1, show_default=True)
+@click.option("--notify-command", help="Told of what is handed over: gets JSON on its input.")
+@accept_unsafe_option
+@json_option
+def worker(
+    url: str,
+    kinds_from: str,
+    name: str,
+    concurrency: int,
+    lease_seconds: float,
+    idle_seconds: float,
+    notify_command: str | None,
+    accept_unsafe_store: bool,
+    as_json: bool,
+) -> None:
+    """Perform what is due, until SIGTERM or SIGINT.
+
+    The first of them lets running calls end; the second ends the process at once. One line on
+    standard output says that it works; the log goes to standard error.
+    """
+    import asyncio
+
+    from settled.app import App
+    from settled.cli.loading import load_kinds
+    from settled.cli.logs import configure_logging
+    from settled.processes.worker import WorkerSettings
+
+    configure_logging()
+    _install_faults()
+    settings = WorkerSettings(
+        name=name,
+        concurrency=concurrency,
+        lease_seconds=lease_seconds,
+        idle_seconds=idle_seconds,
+    )
+    with App(
+        url,
+        kinds=load_kinds(kinds_from),
+        notifier=_notifier(notify_command),
+        migrate=False,
+        require_fsync=not accept_unsafe_store,
+    ) as app:
+        if not accept_unsafe_store:
+            _refuse_unsafe(app.journal)
+        _name_unserved(app)
+        asyncio.run(_run(app, settings, as_json))
+
+
+async def _run(app: App, settings: WorkerSettings, as_json: bool) -> None:
+    import asyncio
+
+    before = {row.epoch for row in await asyncio.to_thread(app.journal.workers)}
+    working = app.worker(settings)
+    _stop_on_signals(working)
+    announcing = asyncio.create_task(_announce(app, settings.name, before, as_json))
+    try:
+        await working.run()
+    finally:
+        announcing.cancel()
+        await asyncio.wait({announcing})
+    if not announcing.cancelled():
+        announcing.result()  # raises what kept it from announcing
+
+
+async def _announce(app: App, name: str, before: set[int], as_json: bool) -> None:
+    """Say that the worker has its place among the others, once it has it."""
+    import asyncio
+
+    while True:
+        rows = await asyncio.to_thread(app.journal.workers)
+        if any(row.name == name and row.epoch not in before for row in rows):
+            break
+        await asyncio.sleep(_LOOK_SECONDS)
+    kinds = sorted(app.kinds.by_name)
+    if as_json:
+        ready = {"ready": True, "worker": name, "pid": os.getpid(), "kinds": kinds}
+        print_json(ready, one_line=True)
+    else:
+        click.echo(f"{name} works on {', '.join(kinds)} (pid {os.getpid()})")
+
+
+def _stop_on_signals(working: Worker) -> None:
+    import asyncio
+
+    loop = asyncio.get_running_loop()
+    numbers = (signal.SIGTERM, signal.SIGINT)
+
+    def stop() -> None:
+        working.stop()
+        for number in numbers:
+            loop.remove_signal_handler(number)
+            signal.signal(number, signal.SIG_DFL)  # whoever asks twice does not want to wait
+
+    for number in numbers:
+        loop.add_signal_handler(number, stop)
+
+
+def _notifier(command: str | None) -> Notifier | None:
+    if command is None:
+        return None
+    from settled.infrastructure.notify import CommandNotifier
+
+    try:
+        words = shlex.split(command)
+    except ValueError as error:
+        raise click.BadParameter(f"{error}.", param_hint="--notify-command") from error
+    if not words:
+        raise click.BadParameter("It is empty.", param_hint="--notify-command")
+    return CommandNotifier(words)
+
+
+def _refuse_unsafe(journal: Journal) -> None:
+    """Refuse to work where committed intents can be lost. A moved store has an error of its own."""
+    from settled.domain.errors import StoreUnsafe
+
+    for finding in journal.examine():
+        if finding.severity == "fail" and finding.subject != "installation":
+            raise StoreUnsafe(
+                finding.message,
+                hint="`settled doctor` shows everything; on a test server only, go on with"
+                " --accept-unsafe-store.",
+            )
+
+
+def _name_unserved(app: App) -> None:
+    """Name the kinds with open operations that are not declared here: they wait for others."""
+    import structlog
+
+    from settled.cli.opening import open_kinds
+
+    unserved = [name for name in open_kinds(app.journal) if name not in app.kinds.by_name]
+    if unserved:
+        structlog.get_logger("settled.worker").warning("kinds_not_declared_here", kinds=unserved)
+
+
+def _install_faults() -> None:
+    """Let a test say where this process has to die."""
+    if os.environ.get("SETTLED_FAULT"):
+        from settled.infrastructure.testing import faults
+
+        faults.install(os.environ)

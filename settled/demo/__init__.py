@@ -1,0 +1,1 @@
+"""The crash that settled is for, staged with real processes: see `story`."""

@@ -1,0 +1,157 @@
+"""The kinds of the battery: one provider, many contracts. Loaded by workers as a kinds module.
+
+PSP_URL names the simulated provider. Times are short, so that no check has to wait long.
+"""
+
+from __future__ import annotations
+
+import os
+from dataclasses import replace
+from datetime import timedelta
+from typing import Any
+
+from settled import FullJitter, HttpProvider, Kind, Money, Params
+from settled.domain.contract import Dedup, KeySupport, LookupBy, Matching, ProviderContract, Retention
+from settled.domain.contract.words import (
+    Anchor,
+    DuplicateCompleted,
+    DuplicateInFlight,
+    RetentionKind,
+)
+from settled.infrastructure.simulator.contract import simulator_contract
+
+PSP_URL = os.environ.get("PSP_URL", "http://127.0.0.1:9")
+BY_KEY = {LookupBy.KEY: "{url}?key={key}"}
+
+
+class RefundParams(Params):
+    """A refund of part of an order."""
+
+    order: str
+    amount: Money
+
+
+FULL = simulator_contract()
+"""Key, 24 h window, lookup by key."""
+
+RESEND_ONLY = replace(FULL, lookups=())
+LOOKUP_ONLY = replace(
+    FULL,
+    retention=Retention(
+        RetentionKind.FIXED, timedelta(seconds=1), Anchor.FIRST_SENT, timedelta(milliseconds=100)
+    ),
+)
+"""A window that is over as soon as anything is lost: shorter than one call."""
+
+WINDOW_OVER = replace(LOOKUP_ONLY, lookups=())
+NOTHING = replace(
+    FULL,
+    dedup=Dedup.NONE,
+    key=None,
+    key_support=KeySupport.UNKNOWN,
+    key_scope=None,
+    retention=Retention(),
+    matching=Matching(),
+    duplicate_completed=DuplicateCompleted.UNKNOWN,
+    duplicate_in_flight=DuplicateInFlight.UNKNOWN,
+    replay_marker=None,
+    lookups=(),
+)
+"""Neither key nor lookup."""
+
+
+def _kind(
+    name: str,
+    contract: ProviderContract,
+    params: type[Params] = RefundParams,
+    **policy: Any,
+) -> Kind[Any]:
+    settings: dict[str, Any] = {
+        "label": "Refund {amount} for {order}",
+        "retry": FullJitter(0.05, 0.2, 8),
+        "within": timedelta(minutes=10),
+        "call_timeout": timedelta(seconds=2),
+        "permit": timedelta(seconds=1),
+        "notify_every": timedelta(seconds=1),
+        **policy,
+    }
+    provider = HttpProvider(
+        f"{PSP_URL}/v1/refunds",
+        contract=contract,
+        lookups=BY_KEY if contract.lookups else None,
+    )
+    return Kind(name, params, provider, "payments-oncall", **settings)
+
+
+refund = _kind("refund", FULL)
+resend_only = _kind("resend-only", RESEND_ONLY)
+lookup_only = _kind("lookup-only", LOOKUP_ONLY)
+window_over = _kind("window-over", WINDOW_OVER)
+nothing = _kind("nothing", NOTHING)
+patient = _kind("patient", FULL, call_timeout=timedelta(seconds=30))
+"""As refund, for a provider that takes its time."""
+
+checked = _kind("checked", FULL, revalidate=lambda _: None)
+"""With a revalidation, so that Claimed has a commit of its own."""
+
+decided = _kind("decided", FULL, approvers=frozenset({"approver"}))
+"""Needs an approval."""
+
+fleeting = _kind("fleeting", FULL, within=timedelta(milliseconds=1))
+"""Its time is over before any worker can look at it."""
+
+UNKEYED = replace(
+    NOTHING,
+    lookups=(
+        LookupPromise(
+            by=LookupBy.CLIENT_REF,
+            consistency=Consistency.STRONG,
+            horizon=FOREVER,
+            items="data",
+            match="reference",
+            more="has_more",
+        ),
+    ),
+)
+"""Nothing is recognised as a duplicate, and everything can be found."""
+
+unkeyed = Kind(
+    "unkeyed",
+    RefundParams,
+    HttpProvider(
+        f"{PSP_URL}/v1/refunds",
+        contract=UNKEYED,
+        lookups={LookupBy.CLIENT_REF: "{url}?reference={our_reference}"},
+        reference_field="reference",
+    ),
+    "payments-oncall",
+    label="Refund {amount} for {order}",
+    retry=FullJitter(0.05, 0.2, 8),
+    within=timedelta(minutes=10),
+    call_timeout=timedelta(seconds=1),
+    permit=timedelta(seconds=1),
+    notify_every=timedelta(seconds=1),
+)
+
+
+class AgentRefundParams(Params):
+    """A refund as an agent asks for it: what it says beside is no part of the request."""
+
+    order: str
+    amount: Money
+    note: Annotated[str, Remark()] = ""
+
+
+class BookingParams(Params):
+    """Every sort of field that two callers may write in two ways."""
+
+    name: str
+    count: int
+    amount: Money
+    rate: Decimal = Decimal("1.00")
+    express: bool = False
+    seat: str | None = None
+
+
+agent_refund = _kind("agent-refund", FULL, params=AgentRefundParams)
+booking = _kind("booking", replace(FULL, echo=()), params=BookingParams, label="Book {count}")

@@ -1,0 +1,223 @@
+"""The stage of a check: a database, a provider in a process of its own, workers that really die."""
+
+from __future__ import annotations
+
+import json
+import os
+import select
+import signal
+import subprocess
+import sys
+import time
+from collections import Counter
+from collections.abc import Iterator
+from contextlib import contextmanager
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any
+
+import settled
+from settled import Identity, Money, OperationView, Principal
+from settled.infrastructure.simulator.client import SimulatorClient
+
+ROOT = Path(__file__).resolve().parents[2]
+KINDS = ROOT / "tests" / "battery" / "kinds.py"
+AGENT = Principal("acme", "support-agent")
+OPERATOR = Principal("acme", "ada", frozenset({"operator"}))
+APPROVER = Principal("acme", "grace", frozenset({"approver"}))
+CLOCK_SLACK_SECONDS = 0.05
+"""How far the provider's clock and the store's may be apart on one host."""
+
+
+class WorkerProcess:
+    """A `settled worker` in a process of its own."""
+
+    def __init__(self, name: str, process: subprocess.Popen[str]) -> None:
+        self.name = name
+        self.process = process
+
+    @property
+    def pid(self) -> int:
+        """The process id."""
+        return self.process.pid
+
+    def kill(self) -> None:
+        """SIGKILL: no handler runs."""
+        self.process.kill()
+        self.process.wait(10)
+
+    def freeze(self) -> None:
+        """SIGSTOP: it stands still between two instructions."""
+        self.process.send_signal(signal.SIGSTOP)
+
+    def thaw(self) -> None:
+        """SIGCONT."""
+        self.process.send_signal(signal.SIGCONT)
+
+    def terminate(self, timeout_seconds: float = 30) -> int:
+        """SIGTERM, and wait for the drained end; returns the exit status."""
+        self.process.terminate()
+        return self.process.wait(timeout_seconds)
+
+    def wait_killed(self, timeout_seconds: float = 30) -> None:
+        """Wait until a fault point has killed it."""
+        assert self.process.wait(timeout_seconds) == -signal.SIGKILL
+
+
+@dataclass
+class Stage:
+    """What a check needs. `app` is the service's side, in this process and without a worker."""
+
+    url: str
+    simulator: SimulatorClient
+    folder: Path
+    app: settled.App
+    workers: list[WorkerProcess] = field(default_factory=list[WorkerProcess])
+
+    def worker(
+        self,
+        name: str = "worker",
+        *,
+        fault: str = "",
+        lease_seconds: float = 1.0,
+        concurrency: int = 20,
+        kinds: str = "",
+        environment: dict[str, str] | None = None,
+        options: tuple[str, ...] = (),
+    ) -> WorkerProcess:
+        """Start a worker and wait until it is enrolled. `kinds` names one kind to serve alone."""
+        env = {
+            **os.environ,
+            "PYTHONPATH": str(ROOT),
+            "PSP_URL": self.simulator.url,
+            "SETTLED_URL": self.url,
+            "SETTLED_KINDS": f"{KINDS}:{kinds}" if kinds else str(KINDS),
+            "SETTLED_STATE_DIR": str(self.folder / "state"),
+            **(environment or {}),
+        }
+        if fault:
+            env["SETTLED_FAULT"] = fault
+        command = [sys.executable, "-m", "settled", "worker", "--json", "--name", name]
+        command += ["--lease-seconds", str(lease_seconds), "--concurrency", str(concurrency)]
+        log = open(self.folder / f"{name}-{len(self.workers)}.log", "w")  # noqa: SIM115
+        process = subprocess.Popen(
+            [*command, "--idle-seconds", "0.02", *options],
+            env=env,
+            stdout=subprocess.PIPE,
+            stderr=log,
+            text=True,
+            cwd=self.folder,
+        )
+        log.close()
+        worker = WorkerProcess(name, process)
+        self.workers.append(worker)
+        self._wait_ready(worker)
+        return worker
+
+    def _wait_ready(self, worker: WorkerProcess) -> None:
+        assert worker.process.stdout is not None
+        ready, _, _ = select.select([worker.process.stdout], [], [], 30)
+        line = worker.process.stdout.readline() if ready else ""
+        if not line:
+            raise AssertionError(f"{worker.name} did not start:\n{self.log_of(worker)}")
+        json.loads(line)
+
+    def log_of(self, worker: WorkerProcess) -> str:
+        """Return what a worker wrote to its standard error."""
+        number = self.workers.index(worker)
+        return (self.folder / f"{worker.name}-{number}.log").read_text()
+
+    def intend(
+        self,
+        operation_id: str = "refund-request-9",
+        *,
+        kind: str = "refund",
+        amount: str = "30.00",
+        order: str = "order-72",
+    ) -> OperationView:
+        """Intend a refund."""
+        params = {"order": order, "amount": Money(amount, "USD")}
+        return self.app.operations.intend(kind, operation_id, params, by=AGENT)
+
+    def get(self, operation: OperationView | Identity) -> OperationView:
+        """Return the operation as it stands."""
+        identity = operation if isinstance(operation, Identity) else operation.identity
+        by = Principal(identity.tenant, "reader")
+        return self.app.operations.get(identity.kind, identity.operation_id, by=by)
+
+    def wait(
+        self, operation: OperationView, *states: str, timeout_seconds: float = 20
+    ) -> OperationView:
+        """Wait until the operation is in one of these states, looking at the store."""
+        deadline = time.monotonic() + timeout_seconds
+        while True:
+            view = self.get(operation)
+            if view.state in states:
+                return view
+            if time.monotonic() > deadline:
+                logs = "\n".join(self.log_of(worker)[-3000:] for worker in self.workers)
+                raise AssertionError(f"{view.state}, not {states}: {self.names(view)}\n{logs}")
+            select.select([], [], [], 0.01)
+
+    def names(self, operation: OperationView) -> list[str]:
+        """Return the names of the operation's events."""
+        by = Principal(operation.tenant, "reader")
+        return [entry.name for entry in self.app.operations.history(operation, by=by)]
+
+    def fields(self, operation: OperationView, name: str) -> list[dict[str, Any]]:
+        """Return the fields of each event of one name."""
+        by = Principal(operation.tenant, "reader")
+        entries = self.app.operations.history(operation, by=by)
+        return [dict(entry.fields) for entry in entries if entry.name == name]
+
+    def requests(self) -> int:
+        """Return how many requests that can have an effect the provider has seen."""
+        return sum(not seen.reads for seen in self.simulator.log().requests)
+
+    def effects(self) -> int:
+        """Return how many effects the provider holds."""
+        return len(self.simulator.effects())
+
+    def check_invariant(self, *operations: OperationView) -> None:
+        """Per key: requests ≤ Dispatching, each after its own; one key and one body an operation."""
+        seen = [request for request in self.simulator.log().requests if not request.reads]
+        by_body: dict[str | None, set[str]] = {}
+        for request in seen:
+            by_body.setdefault(request.key, set()).add(request.body_sha256)
+        assert all(len(bodies) == 1 for key, bodies in by_body.items() if key is not None)
+        counted: Counter[str | None] = Counter(request.key for request in seen)
+        for operation in operations:
+            by = Principal(operation.tenant, "reader")
+            history = self.app.operations.history(operation, by=by)
+            sent = [entry for entry in history if entry.name == "Dispatching"]
+            keys = {entry.fields["key"] for entry in sent}
+            assert len(keys) <= 1, "one generation has one key"
+            requests = [r for r in seen if r.key in keys]
+            assert counted[next(iter(keys), "")] <= len(sent)
+            for request, entry in zip(requests, sent, strict=False):
+                assert request.at >= entry.at.timestamp() - CLOCK_SLACK_SECONDS
+
+    def close(self) -> None:
+        """End what is still running."""
+        for worker in self.workers:
+            if worker.process.poll() is None:
+                worker.thaw()
+                worker.kill()
+            if worker.process.stdout is not None:
+                worker.process.stdout.close()
+        self.app.close()
+
+
+@contextmanager
+def staged(url: str, simulator: SimulatorClient, folder: Path) -> Iterator[Stage]:
+    """Open a stage on a fresh database; whatever still runs is ended at the end."""
+    os.environ["PSP_URL"] = simulator.url
+    from tests.battery import kinds as declared
+
+    kinds = [value for value in vars(declared).values() if isinstance(value, settled.Kind)]
+    app = settled.open(url, kinds=kinds, migrate=True)
+    stage = Stage(url, simulator, folder, app)
+    try:
+        yield stage
+    finally:
+        stage.close()
