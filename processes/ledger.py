@@ -10,7 +10,13 @@ from typing import Any, Protocol, TypeVar
 from uuid import UUID
 
 from settled.domain.clock import Clock, Stamp
-from settled.domain.errors import StoreUnavailable, TooLarge
+from settled.domain.errors import (
+    DeclarationError,
+    NotFound,
+    NotPossible,
+    StoreUnavailable,
+    TooLarge,
+)
 from settled.domain.journal.mapper import EventMapper
 from settled.domain.journal.port import AgendaRow, Committer, Journal
 from settled.domain.journal.unit import (
@@ -18,6 +24,7 @@ from settled.domain.journal.unit import (
     Busy,
     Change,
     Committed,
+    Exists,
     Head,
     Invalid,
     Reference,
@@ -126,22 +133,48 @@ class Ledger:
                 reach(FaultPoint.AFTER_COMMIT, name)
                 return answer
 
+    def begin(self, machine: M, connection: Any = None) -> M:
+        """Commit a new stream; where it exists already, return it as it stands.
+
+        Whoever began it: two that begin the same stream at once meet here. With `connection`, a
+        psycopg or sqlite3 connection in an open transaction, the stream commits or rolls back with
+        it. Raises NotPossible when that transaction has begun the stream already.
+        """
+        unit = self.unit(machine)
+        if connection is None:
+            answer = self.append(unit)
+        else:
+            answer = self.journal.join(connection, unit)
+        if isinstance(answer, Committed):
+            return machine
+        if not isinstance(answer, Exists):
+            raise unanswered(answer)
+        existing = self.load(machine.tenant, machine.id)
+        if existing is None:
+            raise NotPossible(
+                f"{machine.kind} {machine.identity} was begun in this transaction already.",
+                hint="Commit first; the same call afterwards returns it.",
+            )
+        assert isinstance(existing, type(machine)), "a stream's id says whose it is"
+        return existing
+
     def execute(
         self,
         tenant: str,
         stream: UUID,
         command: Callable[[Any], T],
-        missing: Callable[[], Exception],
+        missing: Callable[[], Exception] | None = None,
     ) -> tuple[Any, T]:
         """Load a stream, give it a command and commit; once more whenever somebody was faster.
 
         Returns the machine and what the command returned. A command that records nothing commits
-        nothing. Raises what the command raises, and `missing()` when there is no such stream.
+        nothing. Raises what the command raises, and `missing()` (by default NotFound) when there is
+        no such stream.
         """
         while True:
             machine = self.load(tenant, stream)
             if machine is None:
-                raise missing()
+                raise missing() if missing else NotFound(f"{tenant} has no stream {stream}.")
             result = command(machine)
             if not machine.pending_events:
                 return machine, result
@@ -161,7 +194,11 @@ class Ledger:
 def head_of(machine: StateMachine, progress: bool = True) -> Head:
     """Return the agenda row that a machine's events ask for: a function of the log alone."""
     due_at: datetime | None = machine.next_due()
-    assert (due_at is None) == machine.settled, f"{machine.state}: open streams are due, others not"
+    if (due_at is None) != machine.settled:
+        raise DeclarationError(
+            f"A {machine.kind} that is {machine.state} is due at {due_at}.",
+            hint="next_due() names a moment in every open state, and None in a settled one.",
+        )
     return Head(
         kind=machine.kind,
         identity=machine.identity,

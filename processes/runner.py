@@ -60,14 +60,18 @@ class Runner:
                 case Record():
                     if not await self._commit(machine, position.epoch):
                         return True
+                    appended = True
                 case Perform():
-                    if machine.pending_events and not await self._commit(machine, position.epoch):
-                        return True
+                    if machine.pending_events:
+                        if not await self._commit(machine, position.epoch):
+                            return True
+                        appended = True
+                    before = machine.version
                     if not await self._perform(machine, decision, manager, position.epoch):
-                        return True
-            appended = True
+                        return appended
+                    appended = appended or machine.version > before
             if not machine.held:
-                return True
+                return appended
 
     def _manager(self, machine: StateMachine) -> ProcessManager | None:
         return next((m for m in self._managers if m.interested(machine)), None)

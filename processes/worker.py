@@ -15,8 +15,7 @@ from dataclasses import dataclass, field
 
 import structlog
 
-from settled.domain.clock import Clock
-from settled.domain.errors import InstallationChanged, StoreUnavailable
+from settled.domain.errors import InstallationChanged, StoreError, StoreUnavailable
 from settled.domain.journal.mapper import READER
 from settled.domain.journal.port import AgendaRow, Committer, Membership
 from settled.domain.machine.machine import StateMachine
@@ -24,6 +23,9 @@ from settled.processes.faults import FaultPoint, reach
 from settled.processes.ledger import Ledger
 from settled.processes.manager import Position, ProcessManager
 from settled.processes.runner import Runner
+
+ANCHOR_SECONDS = 1.0
+"""How often it is noted outside the database how far the log has come."""
 
 RECORD_SECONDS = 10.0
 """How long a stopping worker tries to record what it cut short."""
@@ -46,12 +48,12 @@ class WorkerSettings:
 
 
 class Heart(threading.Thread):
-    """Renews the lease and ends the leases of workers that are gone."""
+    """Renews the lease, ends the leases of workers that are gone, and anchors the log."""
 
-    def __init__(self, membership: Membership, clock: Clock, lease_seconds: float) -> None:
+    def __init__(self, ledger: Ledger, membership: Membership, lease_seconds: float) -> None:
         super().__init__(name="settled-heart", daemon=True)
+        self._ledger = ledger
         self._membership = membership
-        self._clock = clock
         self._lease_seconds = lease_seconds
         self._ended = threading.Event()
         self._log = structlog.get_logger("settled.worker")
@@ -61,26 +63,33 @@ class Heart(threading.Thread):
     def run(self) -> None:
         """Beat until stopped, or until the lease is lost."""
         still_seconds = 0.0
+        every = {self._renew: self._lease_seconds / 3, self._anchor: ANCHOR_SECONDS}
+        waited = dict.fromkeys(every, 0.0)
         pause_seconds = min(self._lease_seconds / 5, 0.2)
-        while not self._ended.wait(pause_seconds):
-            if self.pulse.is_set():
-                self.pulse.clear()
-                still_seconds = 0.0
-            else:
-                still_seconds += pause_seconds
+        while not self._ended.wait(pause_seconds) and not self.lost.is_set():
+            turned = self.pulse.is_set()
+            self.pulse.clear()
+            still_seconds = 0.0 if turned else still_seconds + pause_seconds
             if still_seconds > self._lease_seconds:
                 continue  # the loop stands still: let the lease run out
             try:
-                if not self._membership.renew():
-                    self.lost.set()
-                    return
-                gone = self._membership.sweep()
-                self._clock.refresh(self._lease_seconds / 2)
-            except StoreUnavailable as error:
+                for act, seconds in every.items():
+                    waited[act] += pause_seconds
+                    if waited[act] >= seconds:
+                        act()
+                        waited[act] = 0.0
+                if gone := self._membership.sweep():
+                    self._log.warning("workers_gone", epochs=list(gone))
+            except StoreError as error:
                 self._log.warning("heartbeat_failed", error=str(error))
-                continue
-            if gone:
-                self._log.warning("workers_gone", epochs=list(gone))
+
+    def _renew(self) -> None:
+        if not self._membership.renew():
+            self.lost.set()
+        self._ledger.clock.refresh()
+
+    def _anchor(self) -> None:
+        self._ledger.journal.anchor()
 
     def stop(self) -> None:
         """Stop beating and wait for the last beat."""
@@ -124,7 +133,7 @@ class Worker:
             self.ledger.journal.enrol, settings.name, settings.lease_seconds
         )
         self._cut.clear()
-        heart = Heart(membership, self.ledger.clock, settings.lease_seconds)
+        heart = Heart(self.ledger, membership, settings.lease_seconds)
         heart.start()
 
         def position() -> Position:

@@ -55,8 +55,11 @@ class Event(BaseModel, CanMutateAggregate[UUID]):
         if not topic:
             return
         other = TOPICS.setdefault(topic, cls)
-        if other is not cls and other.__qualname__ != cls.__qualname__:
-            raise DeclarationError(f"The topic {topic} belongs to {other.__qualname__} already.")
+        if _full_name(other) != _full_name(cls):
+            raise DeclarationError(
+                f"The topic {topic} belongs to {_full_name(other)} already.",
+                hint=f"Give {_full_name(cls)} a topic of its own.",
+            )
         if other is cls:
             register_topic(topic, cls)
 
@@ -91,6 +94,10 @@ class Event(BaseModel, CanMutateAggregate[UUID]):
         self.apply(machine)
         machine.enter(target, self)
         return machine  # type: ignore[no-any-return]
+
+
+def _full_name(kind: type[Any]) -> str:
+    return f"{kind.__module__}.{kind.__qualname__}"
 
 
 _MACHINES: dict[str, Any] = {}

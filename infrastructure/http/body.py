@@ -73,13 +73,13 @@ def sealed_body(
     return urlencode(sorted(_form_fields("", document))).encode()
 
 
-def _form_fields(name: str, value: Any) -> Iterator[tuple[str, str]]:
+def _form_fields(name: str, value: object) -> Iterator[tuple[str, str]]:
     match value:
         case Mapping():
-            for key, inner in cast(Mapping[str, Any], value).items():
+            for key, inner in cast(Mapping[str, object], value).items():
                 yield from _form_fields(f"{name}[{key}]" if name else key, inner)
         case list() | tuple():
-            items: list[Any] | tuple[Any, ...] = value
+            items = cast(list[object] | tuple[object, ...], value)
             for index, inner in enumerate(items):
                 yield from _form_fields(f"{name}[{index}]", inner)
         case bool():

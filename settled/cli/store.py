@@ -18,7 +18,7 @@ from settled.cli.output import ExitCode, document_of, print_json
 from settled.cli.telling import counted, due, duration
 
 if TYPE_CHECKING:
-    from settled.domain.journal.port import AgendaRow, Journal
+    from settled.domain.journal.port import Journal
 
 _SHOWN_ROWS = 100
 _OVERDUE_GRACE_SECONDS = 5

@@ -16,8 +16,8 @@ from pathlib import Path
 from tempfile import mkdtemp
 
 from settled.domain.errors import InvalidStoreUrl, StoreUnavailable
-from settled.infrastructure.journal.opening import is_sqlite, open_target
 from settled.infrastructure.journal.migrate import migrate
+from settled.infrastructure.journal.opening import is_sqlite, open_target
 
 LEASE_SECONDS = 1.0
 """Short, so that a dead worker is noticed while one looks."""

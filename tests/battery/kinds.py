@@ -8,10 +8,21 @@ from __future__ import annotations
 import os
 from dataclasses import replace
 from datetime import timedelta
-from typing import Any
+from decimal import Decimal
+from typing import Annotated, Any
 
-from settled import FullJitter, HttpProvider, Kind, Money, Params
-from settled.domain.contract import Dedup, KeySupport, LookupBy, Matching, ProviderContract, Retention
+from settled import FullJitter, HttpProvider, Kind, Money, Params, Remark
+from settled.domain.contract import (
+    FOREVER,
+    Consistency,
+    Dedup,
+    KeySupport,
+    LookupBy,
+    LookupPromise,
+    Matching,
+    ProviderContract,
+    Retention,
+)
 from settled.domain.contract.words import (
     Anchor,
     DuplicateCompleted,
@@ -29,6 +40,13 @@ class RefundParams(Params):
 
     order: str
     amount: Money
+
+
+class CommentParams(Params):
+    """A comment on a ticket."""
+
+    ticket: str
+    text: str
 
 
 FULL = simulator_contract()
@@ -59,6 +77,37 @@ NOTHING = replace(
 )
 """Neither key nor lookup."""
 
+WINDOW_OF_SECONDS = replace(
+    FULL,
+    retention=Retention(
+        RetentionKind.FIXED, timedelta(seconds=6), Anchor.FIRST_SENT, timedelta(milliseconds=500)
+    ),
+)
+"""24 h, less half an hour, in seconds: with a call of 0.5 s, resends end 5 s after the first."""
+
+COMPARES_NOTHING = replace(FULL, matching=Matching(MatchingKind.NONE))
+LAGGING_LIST = replace(
+    NOTHING,
+    operation="comment",
+    lookups=(
+        LookupPromise(
+            by=LookupBy.CLIENT_REF,
+            consistency=Consistency.EVENTUAL,
+            max_lag=timedelta(seconds=30),
+            horizon=FOREVER,
+            items="data",
+            match="reference",
+            more="has_more",
+        ),
+    ),
+    echo=(EchoField(field="text", path="text"),),
+)
+"""No key; a list, which shows a comment 30 s later at the latest, and our reference in it."""
+
+
+def _polling(first: timedelta, longest: timedelta) -> ProviderContract:
+    return replace(FULL, outcomes=replace(FULL.outcomes, poll=Poll(first=first, longest=longest)))
+
 
 def _kind(
     name: str,
@@ -78,6 +127,7 @@ def _kind(
     provider = HttpProvider(
         f"{PSP_URL}/v1/refunds",
         contract=contract,
+        headers=headers,
         lookups=BY_KEY if contract.lookups else None,
     )
     return Kind(name, params, provider, "payments-oncall", **settings)
@@ -155,3 +205,51 @@ class BookingParams(Params):
 
 agent_refund = _kind("agent-refund", FULL, params=AgentRefundParams)
 booking = _kind("booking", replace(FULL, echo=()), params=BookingParams, label="Book {count}")
+
+brief = _kind("brief", FULL, approvers=frozenset({"approver"}), decide_within=timedelta(seconds=0.1))
+"""A proposal that nobody can decide on in time."""
+
+asked = _kind("asked", FULL, revalidate=_ask_the_provider)
+"""Stays claimed for as long as the provider does not answer what is asked before the dispatch."""
+
+durable = _kind("durable", FULL, within=timedelta(days=2))
+hasty = _kind("hasty", FULL, call_timeout=timedelta(seconds=0.4))
+"""Gives up before a slow provider has answered."""
+
+window = _kind("window", WINDOW_OF_SECONDS, call_timeout=timedelta(seconds=0.5))
+window_blind = _kind(
+    "window-blind", replace(WINDOW_OF_SECONDS, lookups=()), call_timeout=timedelta(seconds=0.5)
+)
+polled = _kind("polled", _polling(timedelta(seconds=0.05), timedelta(seconds=0.2)))
+told = _kind("told", _polling(timedelta(hours=1), timedelta(hours=1)))
+"""Whose next poll is an hour away: a webhook has to tell."""
+
+quick_lookup = _kind(
+    "quick-lookup",
+    LOOKUP_ONLY,
+    call_timeout=timedelta(seconds=0.4),
+    permit=timedelta(seconds=0.3),
+)
+"""Looked up, and absent for certain a second later."""
+
+patient_lookup = _kind("patient-lookup", LOOKUP_ONLY, call_timeout=timedelta(seconds=30))
+patient_nothing = _kind("patient-nothing", NOTHING, call_timeout=timedelta(seconds=30))
+batch = _kind("batch", COMPARES_NOTHING, headers={"x-batch": "2026-11"})
+"""Where the provider takes the batch for the key: all its operations have the same one."""
+
+comment = Kind(
+    "comment",
+    CommentParams,
+    HttpProvider(
+        f"{PSP_URL}/v1/comments",
+        contract=LAGGING_LIST,
+        reference_field="reference",
+        lookups={LookupBy.CLIENT_REF: "{url}?reference={our_reference}"},
+    ),
+    "support-lead",
+    label="Comment on {ticket}",
+    retry=FullJitter(0.05, 0.2, 8),
+    within=timedelta(minutes=10),
+    call_timeout=timedelta(seconds=2),
+    permit=timedelta(seconds=1),
+)

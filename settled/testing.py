@@ -1,0 +1,35 @@
+"""Kits for testing on real parts: suites for journals and adapters, and what they run against.
+
+- `JournalSuite` is the conformance suite of the journal, `AdapterSuite` that of provider adapters.
+- `running_simulator` starts the controllable provider as a process of its own.
+- `PostgresServer` starts a real PostgreSQL server from a wheel (extra `pg-local`).
+- `FaultRelay` stands before a server and loses, holds, delays or refuses.
+
+Importing this needs pytest (extra `test`).
+"""
+
+from settled.infrastructure.simulator.client import SimulatorClient, running_simulator
+from settled.infrastructure.simulator.contract import simulator_contract
+from settled.infrastructure.testing.adapter_suite import AdapterSuite
+from settled.infrastructure.testing.fault_relay import Fault, FaultRelay
+from settled.infrastructure.testing.journal_suite import (
+    JournalSuite,
+    Store,
+    postgres_store,
+    sqlite_store,
+)
+from settled.infrastructure.testing.postgres_server import PostgresServer
+
+__all__ = [
+    "AdapterSuite",
+    "Fault",
+    "FaultRelay",
+    "JournalSuite",
+    "PostgresServer",
+    "SimulatorClient",
+    "Store",
+    "postgres_store",
+    "running_simulator",
+    "simulator_contract",
+    "sqlite_store",
+]
