@@ -144,7 +144,6 @@ class Received(Event):
 
     def apply(self, machine: Evidence) -> None:
         """Fold."""
-        machine.tenant, machine.kind, machine.identity = self.tenant, KIND, self.identity
         machine.testimony = self.testimony
         machine.due = self.timestamp + FIRST_RETRY
         machine.keep_until = self.timestamp + KEEP

@@ -8,7 +8,7 @@ by `settled.domain.recovery`, never by the adapter.
 from __future__ import annotations
 
 import enum
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 from datetime import datetime, timedelta
 from typing import Any, Protocol
@@ -134,7 +134,9 @@ class Call:
     permit: SendPermit
     now: datetime
     intended: Mapping[str, Any] = field(default_factory=dict[str, Any])
-    """The fields an echo is compared with, as the contract's `matching` names them."""
+    """The fields that an echo is compared with."""
+    late: Callable[[Finding], None] | None = None
+    """Takes what a call that was given up says in the end. May be called from any thread."""
 
 
 @dataclass(frozen=True, slots=True)

@@ -46,7 +46,7 @@ class FunctionProvider:
     Whatever the function raises is an unknown outcome: it may have had its effect before. A
     blocking function runs on a thread of its own. When it does not end in time it is given up, but
     not ended, as nothing can end a thread: it keeps its slot of `slots`, the finding says that its
-    effect may still come, and what it says in the end goes to `late`.
+    effect may still come, and what it says in the end goes to the call's `late`.
     """
 
     def __init__(
@@ -57,7 +57,6 @@ class FunctionProvider:
         *,
         lookup: LookupFunction | None = None,
         slots: int = 32,
-        late: Callable[[Call, Finding], None] | None = None,
     ) -> None:
         if slots < 1:
             raise InvalidKind(f"{name}: {slots} slots let nothing run.", hint="Give 1 or more.")
@@ -67,7 +66,6 @@ class FunctionProvider:
         self._lookup = lookup
         self._slots = slots
         self._free = threading.BoundedSemaphore(slots)
-        self._late = late or _log_late
 
     @property
     def name(self) -> str:
@@ -131,7 +129,7 @@ class FunctionProvider:
 
         def give(finding: Finding) -> None:
             if answer.done():
-                self._late(call, finding)
+                _tell_late(call, finding)
             else:
                 answer.set_result(finding)
 
@@ -143,7 +141,7 @@ class FunctionProvider:
             try:
                 loop.call_soon_threadsafe(give, finding)
             except RuntimeError:  # The loop is closed: the worker has stopped without this.
-                self._late(call, finding)
+                _tell_late(call, finding)
 
         # A daemon, because a call that hangs must not keep the process from ending.
         threading.Thread(target=run, name=f"settled-{self._name}", daemon=True).start()
@@ -201,7 +199,10 @@ def _raised(error: BaseException, via: Via) -> Finding:
     return Finding(Answered.LOST, via, described, evidence={"error": type(error).__name__})
 
 
-def _log_late(call: Call, finding: Finding) -> None:
+def _tell_late(call: Call, finding: Finding) -> None:
+    if call.late is not None:
+        call.late(finding)
+        return
     structlog.get_logger("settled.function").warning(
         "late_reply",
         operation=str(call.identity),

@@ -9,11 +9,14 @@ from datetime import datetime
 from typing import Any, Protocol, TypeVar
 from uuid import UUID
 
+import structlog
+
 from settled.domain.clock import Clock, Stamp
 from settled.domain.errors import (
     DeclarationError,
     NotFound,
     NotPossible,
+    StoreError,
     StoreUnavailable,
     TooLarge,
 )
@@ -126,7 +129,8 @@ class Ledger:
         while True:
             try:
                 answer = await asyncio.shield(asyncio.wrap_future(self.queue.submit(unit)))
-            except StoreUnavailable:
+            except StoreError as error:
+                structlog.get_logger("settled.ledger").warning("not_committed", error=str(error))
                 await asyncio.sleep(retry_seconds)
                 continue
             if not isinstance(answer, Busy):

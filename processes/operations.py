@@ -4,9 +4,11 @@ from __future__ import annotations
 
 import asyncio
 import hashlib
-from collections.abc import Iterable, Mapping
+import threading
+from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass
 from datetime import timedelta
+from functools import partial
 from typing import Any
 
 import structlog
@@ -63,6 +65,10 @@ class Kinds:
         return kind
 
 
+Execute = Callable[[Operation, Callable[[Operation], None]], None]
+"""Gives a command to the stream of an operation as it is now, and commits what it records."""
+
+
 @dataclass(frozen=True)
 class Desk:
     """What managers of operations work with."""
@@ -70,6 +76,7 @@ class Desk:
     kinds: Kinds
     clock: Clock
     secret: bytes
+    execute: Execute
 
     def jitter(self, kind: Kind[Any], operation: Operation) -> timedelta:
         """Draw the next back-off delay."""
@@ -99,23 +106,27 @@ class Desk:
             request_digest=hashlib.sha256(request.body).hexdigest(),
             request=_stored(request) if is_new else None,
         )
+        attempt = operation.attempts[-1].number
         call = Call(
             identity=operation.business_identity,
             key=operation.provider_key,
-            attempt=operation.attempts[-1].number,
+            attempt=attempt,
             request=request,
             params=self.params(kind, operation),
             timeout_seconds=terms.call_timeout_seconds,
             permit=SendPermit(monotonic + terms.permit_seconds, permit_until),
             now=stamp.at,
             intended=self.intended(kind, operation),
+            late=lambda finding: self._report_late(operation, finding, attempt),
         )
         bound_seconds = terms.permit_seconds + terms.call_timeout_seconds
 
         async def send() -> Finding:
             return await asyncio.wait_for(kind.provider.send(call), bound_seconds)
 
-        return Perform(Work.CALL, kind.name, send, self._replied, self._late)
+        return Perform(
+            Work.CALL, kind.name, send, self._replied, partial(self._late, attempt=attempt)
+        )
 
     def look_up(self, operation: Operation, stamp: Stamp) -> Perform:
         """Return the question about an earlier attempt."""
@@ -196,12 +207,25 @@ class Desk:
                 reason=step.reason,
             )
 
-    def _late(self, operation: Operation, result: Any, stamp: Stamp) -> None:
+    def _report_late(self, operation: Operation, finding: Finding, attempt: int) -> None:
+        """Take what a call says that was given up. It came by itself, so it is evidence."""
+
+        def report() -> None:
+            stamp = Stamp(self.clock.now(), "late-reply")
+            self.execute(operation, lambda newer: self._late(newer, finding, stamp, attempt))
+
+        # On a thread of its own: it waits for a commit, and may come after the loop has ended.
+        threading.Thread(target=report, name="settled-late-reply", daemon=True).start()
+
+    def _late(
+        self, operation: Operation, result: Any, stamp: Stamp, attempt: int | None = None
+    ) -> None:
         if isinstance(result, ShutDown):
             return
         kind = self.kinds.serving(operation)
         finding = understood(result, Via.REPLY)
-        admit(operation, kind.provider.contract, finding, stamp, self.jitter(kind, operation))
+        jitter = self.jitter(kind, operation)
+        admit(operation, kind.provider.contract, finding, stamp, jitter, attempt)
 
 
 def understood(result: Any, via: Via) -> Finding:

@@ -9,6 +9,7 @@ from typing import Any
 import structlog
 
 from settled.domain.clock import Stamp
+from settled.domain.errors import StoreUnavailable
 from settled.domain.journal.port import AgendaRow
 from settled.domain.journal.unit import Committed, Invalid
 from settled.domain.machine.machine import StateMachine
@@ -21,6 +22,10 @@ _POINTS = {
     Work.LOOKUP: (FaultPoint.BEFORE_LOOKUP, FaultPoint.AFTER_LOOKUP),
     Work.NOTIFY: (FaultPoint.BEFORE_NOTIFY, FaultPoint.AFTER_NOTIFY),
 }
+
+
+RETRY_SECONDS = 1.0
+"""How long a store that is away is left alone before it is asked again."""
 
 
 class ShutDown(BaseException):
@@ -48,7 +53,7 @@ class Runner:
         """Go on until the stream is no longer held here. False when nothing was appended."""
         appended = False
         while True:
-            position = self._position()
+            position, before = self._position(), machine.version
             manager = self._manager(machine)
             if manager is None:
                 return appended
@@ -58,38 +63,52 @@ class Runner:
                 case Rest():
                     return appended
                 case Record():
-                    if not await self._commit(machine, position.epoch):
-                        return True
-                    appended = True
+                    going_on = await self._record(machine, position.epoch)
                 case Perform():
-                    if machine.pending_events:
-                        if not await self._commit(machine, position.epoch):
-                            return True
-                        appended = True
-                    before = machine.version
-                    if not await self._perform(machine, decision, manager, position.epoch):
-                        return appended
-                    appended = appended or machine.version > before
+                    going_on = await self._record(machine, position.epoch)
+                    if going_on is machine:
+                        going_on = await self._perform(machine, decision, manager, position.epoch)
+            if going_on is None:
+                return True
+            machine = going_on
+            appended = appended or machine.version > row.version
             if not machine.held:
                 return appended
+            if machine.version == before and (self._cut.is_set() or isinstance(decision, Record)):
+                return appended  # deciding again would only decide the same
 
     def _manager(self, machine: StateMachine) -> ProcessManager | None:
         return next((m for m in self._managers if m.interested(machine)), None)
 
+    async def _record(self, machine: StateMachine, epoch: int) -> StateMachine | None:
+        """Commit what the machine recorded and return it.
+
+        When somebody was faster, return the stream as it is now where it is still held here, to
+        decide anew; None where it is not.
+        """
+        if not machine.pending_events or await self._commit(machine, epoch):
+            return machine
+        return await self._still_held(machine, epoch)
+
     async def _perform(
         self, machine: StateMachine, decision: Perform, manager: ProcessManager, epoch: int
-    ) -> bool:
+    ) -> StateMachine | None:
+        """Do it and record what came of it. None when the stream has gone on without us."""
         before, after = _POINTS[decision.work]
         reach(before, decision.detail)
         result = await self._result(decision)
         reach(after, decision.detail)
-        stamp = self._ledger.stamp(manager.name)
-        decision.conclude(machine, result, stamp)
-        if not machine.pending_events or await self._commit(machine, epoch):
-            return True
+        while True:
+            decision.conclude(machine, result, self._ledger.stamp(manager.name))
+            recorded = await self._record(machine, epoch)
+            if recorded is machine:
+                return machine
+            if recorded is None:
+                break
+            machine = recorded  # a note came in between; what was performed is concluded on top
         if decision.late is not None:
             await self._late(machine, decision.late, result, manager)
-        return False
+        return None
 
     async def _result(self, decision: Perform) -> Any:
         """Return what was performed, the exception it ended with, or that it was cut short."""
@@ -126,8 +145,7 @@ class Runner:
     ) -> None:
         """Give what came back to the stream as it is now, as evidence and without a fence."""
         while True:
-            newer = await asyncio.to_thread(self._ledger.load, machine.tenant, machine.id)
-            assert newer is not None, "a stream never goes away"
+            newer, _ = await self._newest(machine)
             late(newer, result, self._ledger.stamp(manager.name))
             if not newer.pending_events:
                 return
@@ -136,3 +154,21 @@ class Runner:
                 return
             if isinstance(answer, Invalid):
                 raise ValueError(f"{machine.kind} {machine.identity}: {answer.reason}")
+
+    async def _still_held(self, machine: StateMachine, epoch: int) -> StateMachine | None:
+        newer, owner = await self._newest(machine)
+        return newer if owner == epoch and newer.held else None
+
+    async def _newest(self, machine: StateMachine) -> tuple[StateMachine, int | None]:
+        """Return the stream as it is now and who owns it, however long the store is away."""
+        ledger = self._ledger
+        while True:
+            try:
+                row = await asyncio.to_thread(ledger.journal.head, machine.tenant, machine.id)
+                newer = await asyncio.to_thread(ledger.load, machine.tenant, machine.id)
+            except StoreUnavailable as error:
+                self._log.warning("load_failed", kind=machine.kind, error=str(error))
+                await asyncio.sleep(RETRY_SECONDS)
+                continue
+            assert row is not None and newer is not None, "a stream never goes away"
+            return newer, row.owner

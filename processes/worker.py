@@ -15,7 +15,7 @@ from dataclasses import dataclass, field
 
 import structlog
 
-from settled.domain.errors import InstallationChanged, StoreError, StoreUnavailable
+from settled.domain.errors import InstallationChanged, StoreError
 from settled.domain.journal.mapper import READER
 from settled.domain.journal.port import AgendaRow, Committer, Membership
 from settled.domain.machine.machine import StateMachine
@@ -188,7 +188,7 @@ class Worker:
 
         try:
             return await asyncio.wrap_future(self.ledger.queue.run(claim))
-        except StoreUnavailable as error:
+        except StoreError as error:
             structlog.get_logger("settled.worker").warning("claim_failed", error=str(error))
             return []
 
@@ -200,7 +200,7 @@ class Worker:
         mine = [row for row in rows if row.parked_at is None]
         try:
             loaded = await asyncio.to_thread(lambda: list(self.ledger.load_rows(mine)))
-        except StoreUnavailable as error:
+        except StoreError as error:
             log.warning("load_failed", error=str(error))
             await self._release(epoch, mine)
             return
@@ -230,7 +230,7 @@ class Worker:
 
         try:
             await asyncio.wrap_future(self.ledger.queue.run(release))
-        except StoreUnavailable as error:
+        except StoreError as error:
             structlog.get_logger("settled.worker").warning("release_failed", error=str(error))
 
     async def _drain(self) -> None:

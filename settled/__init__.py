@@ -45,7 +45,8 @@ if TYPE_CHECKING:
         UnknownKind,
         WaitTimeout,
     )
-    from settled.domain.identity import Identity, Principal
+    from settled.domain.identity import Identity, Principal, stream_id
+    from settled.domain.journal.unit import RecordedEvent
     from settled.domain.kind import Kind
     from settled.domain.machine import ABSENT, Arrow, Event, Lifecycle, Refusal, State, StateMachine
     from settled.domain.money import Money
@@ -59,10 +60,21 @@ if TYPE_CHECKING:
     from settled.infrastructure.notify import CommandNotifier, LogNotifier
     from settled.operations import Operations
     from settled.processes.ledger import Ledger
-    from settled.processes.manager import Perform, Position, ProcessManager, Record, Rest, Work
+    from settled.processes.manager import (
+        Decision,
+        Perform,
+        Position,
+        ProcessManager,
+        Record,
+        Rest,
+        Work,
+    )
+    from settled.processes.runner import ShutDown
     from settled.processes.worker import WorkerSettings
     from settled.projections.history import HistoryEntry
     from settled.projections.operation_view import OperationView
+    from settled.projections.projection import Projection, Rows
+    from settled.projections.projector import Projector
 
 __version__ = "0.1.0"
 
@@ -74,6 +86,7 @@ __all__ = [
     "Call",
     "Clock",
     "CommandNotifier",
+    "Decision",
     "DecisionRefused",
     "DeclarationError",
     "Echo",
@@ -107,21 +120,26 @@ __all__ = [
     "Notifier",
     "OperationView",
     "Operations",
-    "Params",
     "ParametersChanged",
+    "Params",
     "Perform",
     "PermissionDenied",
     "Position",
     "Principal",
     "ProcessManager",
+    "Projection",
+    "Projector",
     "ProviderContract",
     "Record",
+    "RecordedEvent",
     "Refusal",
     "Remark",
     "Reply",
     "Rest",
+    "Rows",
     "SealedRequest",
     "SettledError",
+    "ShutDown",
     "Stamp",
     "State",
     "StateMachine",
@@ -141,6 +159,7 @@ __all__ = [
     "kind",
     "open",
     "presets",
+    "stream_id",
 ]
 
 _HOMES = {
@@ -151,6 +170,7 @@ _HOMES = {
     "Call": "settled.domain.provider",
     "Clock": "settled.domain.clock",
     "CommandNotifier": "settled.infrastructure.notify",
+    "Decision": "settled.processes.manager",
     "DecisionRefused": "settled.domain.errors",
     "DeclarationError": "settled.domain.errors",
     "Echo": "settled.domain.provider",
@@ -191,14 +211,19 @@ _HOMES = {
     "Position": "settled.processes.manager",
     "Principal": "settled.domain.identity",
     "ProcessManager": "settled.processes.manager",
+    "Projection": "settled.projections.projection",
+    "Projector": "settled.projections.projector",
     "ProviderContract": "settled.domain.contract.vocabulary",
     "Record": "settled.processes.manager",
+    "RecordedEvent": "settled.domain.journal.unit",
     "Refusal": "settled.domain.machine",
     "Remark": "settled.domain.params",
     "Reply": "settled.domain.reply",
     "Rest": "settled.processes.manager",
+    "Rows": "settled.projections.projection",
     "SealedRequest": "settled.domain.provider",
     "SettledError": "settled.domain.errors",
+    "ShutDown": "settled.processes.runner",
     "Stamp": "settled.domain.clock",
     "State": "settled.domain.machine",
     "StateMachine": "settled.domain.machine",
@@ -217,6 +242,7 @@ _HOMES = {
     "WorkerSettings": "settled.processes.worker",
     "kind": "settled.declare",
     "open": "settled.app",
+    "stream_id": "settled.domain.identity",
 }
 
 

@@ -8,15 +8,18 @@ from collections.abc import Callable, Iterable, Sequence
 from types import TracebackType
 from typing import Any, Self
 
+from settled.domain.errors import NotFound
 from settled.domain.inbox import KIND as EVIDENCE
 from settled.domain.journal.mapper import EventMapper
 from settled.domain.keys import DerivedKeys
 from settled.domain.kind import Kind
 from settled.domain.notifier import Notifier
+from settled.domain.operation.operation import Operation
 from settled.infrastructure.clock import StoreClock
 from settled.infrastructure.journal.opening import is_sqlite, open_journal
 from settled.infrastructure.journal.queue import CommitQueue
 from settled.infrastructure.notify import LogNotifier
+from settled.infrastructure.views.opening import open_views
 from settled.operations import Operations
 from settled.processes.dispatcher import Dispatcher
 from settled.processes.escalation import Escalation
@@ -27,6 +30,7 @@ from settled.processes.manager import ProcessManager
 from settled.processes.operations import Desk, Kinds
 from settled.processes.reconciler import Reconciler
 from settled.processes.worker import Worker, WorkerSettings
+from settled.projections.projector import Projector
 
 Managers = Callable[[Ledger], Sequence[ProcessManager]]
 
@@ -47,6 +51,7 @@ class App:
     ) -> None:
         """Open the store. See `settled.open`."""
         self.kinds = Kinds.of(kinds)
+        self._url = url
         self.journal = open_journal(
             url,
             migrate=is_sqlite(url) if migrate is None else migrate,
@@ -58,7 +63,7 @@ class App:
         keys = DerivedKeys(installation.secret)
         self.queue = CommitQueue(self.journal.committer())
         self.ledger = Ledger(self.journal, self.queue, EventMapper(keys), self.clock)
-        desk = Desk(self.kinds, self.clock, installation.secret)
+        desk = Desk(self.kinds, self.clock, installation.secret, self._execute)
         joiner = Joiner(desk, self.ledger)
         self.operations = Operations(self.ledger, self.kinds, keys, installation, joiner)
         self._managers: list[ProcessManager] = [
@@ -71,6 +76,11 @@ class App:
         ]
         self._served = (*self.kinds.by_name, EVIDENCE, *machines)
         self._background: BackgroundWorker | None = None
+        self._projector: Projector | None = None
+        self._mutex = threading.Lock()
+
+    def _execute(self, operation: Operation, command: Callable[[Operation], None]) -> None:
+        self.ledger.execute(operation.tenant, operation.id, command, NotFound)
 
     def worker(self, settings: WorkerSettings) -> Worker:
         """Return a worker for this application's kinds, to be run in an asyncio loop."""
@@ -95,12 +105,26 @@ class App:
             self._background = BackgroundWorker(lambda: self.worker(settings))
             self._background.start()
 
+    def projector(self) -> Projector:
+        """Return what folds the log into projections, and reads their tables.
+
+        The store of views is made where it is new: beside an SQLite file, or as a schema of its own
+        in PostgreSQL, which the role has to be allowed to make.
+        """
+        with self._mutex:
+            if self._projector is None:
+                views = open_views(self._url)
+                self._projector = Projector(self.journal, self.ledger.mapper, views)
+            return self._projector
+
     def close(self) -> None:
         """Drain the worker, if one runs here, and close the store."""
         if self._background is not None:
             self._background.stop()
             self._background = None
         self.queue.close()
+        if self._projector is not None:
+            self._projector.views.close()
         self.journal.close()
 
     def __enter__(self) -> Self:

@@ -20,7 +20,6 @@ from settled.domain.errors import (
     EffectPossible,
     InvalidEvidence,
     NotFound,
-    NotPossible,
     ParametersChanged,
     PermissionDenied,
     TransitionRefused,
@@ -29,7 +28,7 @@ from settled.domain.errors import (
 from settled.domain.identity import Identity, Principal, provider_key
 from settled.domain.inbox import receive, testimony
 from settled.domain.journal.port import Installation
-from settled.domain.journal.unit import Answer, Committed, Exists
+from settled.domain.journal.unit import Committed, Exists
 from settled.domain.keys import Keys
 from settled.domain.kind import Kind
 from settled.domain.operation import events as ev
@@ -416,25 +415,10 @@ class Operations:
     def _begin(
         self, machine: Operation, kind: Kind[Any], params: Params, connection: Any
     ) -> OperationView:
-        unit = self._ledger.unit(machine)
-        answer: Answer
-        if connection is None:
-            answer = self._ledger.append(unit)
-        else:
-            answer = self._ledger.journal.join(connection, unit)
-        if isinstance(answer, Committed):
-            return view_of(machine)
-        if not isinstance(answer, Exists):
-            raise unanswered(answer)
-        existing = self._ledger.load(machine.tenant, machine.id)
-        if existing is None:
-            raise NotPossible(
-                f"{machine.operation_id} was begun in this transaction already.",
-                hint="Commit first; the same call afterwards returns the operation.",
-            )
-        assert isinstance(existing, Operation)
-        self._must_be_same(existing, kind, params)
-        return view_of(existing)
+        begun = self._ledger.begin(machine, connection)
+        if begun is not machine:
+            self._must_be_same(begun, kind, params)
+        return view_of(begun)
 
     def _must_be_same(self, existing: Operation, kind: Kind[Any], params: Params) -> None:
         stored = existing.terms.digest

@@ -150,14 +150,19 @@ def hash_of(record: RecordedEvent) -> bytes:
         str(record.min_reader).encode(),
         record.recorded_at.astimezone(UTC).isoformat().encode(),
         record.actor.encode(),
-        (record.correlation or "").encode(),
-        record.causation.bytes if record.causation else b"",
+        _optional(None if record.correlation is None else record.correlation.encode()),
+        _optional(None if record.causation is None else record.causation.bytes),
         record.key_id.encode(),
         record.state,
-        record.body_digest or b"",
+        _optional(record.body_digest),
     )
     digest = hashlib.sha256()
     for part in parts:
         digest.update(len(part).to_bytes(4, "big"))
         digest.update(part)
     return digest.digest()
+
+
+def _optional(part: bytes | None) -> bytes:
+    """Return a part that may be missing, so that missing and empty are told apart."""
+    return b"" if part is None else b"+" + part

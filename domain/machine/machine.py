@@ -10,7 +10,7 @@ from eventsourcing.domain import BaseAggregate
 from eventsourcing.utils import register_topic
 
 from settled.domain.clock import Stamp
-from settled.domain.errors import InvalidLifecycle
+from settled.domain.errors import DeclarationError, InvalidLifecycle
 from settled.domain.journal.unit import FIRST_HASH
 from settled.domain.machine.event import Event, bind
 from settled.domain.machine.lifecycle import ABSENT, Lifecycle
@@ -21,7 +21,8 @@ class StateMachine(BaseAggregate[UUID]):
 
     A subclass names its `LIFECYCLE`, its `EVENTS` and its `TOPIC`, and says in `next_due` when
     somebody has to look at it again. Commands are its methods: they call `record`, which asks the
-    lifecycle and its guards first. The first event carries `tenant`, `kind` and `identity`.
+    lifecycle and its guards first. The first event has the fields `tenant` and `identity`, and
+    `kind` where that is not the lifecycle's name.
     """
 
     LIFECYCLE: ClassVar[Lifecycle]
@@ -50,6 +51,14 @@ class StateMachine(BaseAggregate[UUID]):
             timestamp=event.timestamp,
         )
         machine.prepare()
+        try:
+            machine.tenant, machine.identity = getattr(event, "tenant"), getattr(event, "identity")
+        except AttributeError as error:
+            raise DeclarationError(
+                f"{cls.__name__} begins with {event.name()}: {error}.",
+                hint="The first event of a stream has the fields tenant and identity.",
+            ) from error
+        machine.kind = getattr(event, "kind", cls.LIFECYCLE.name)
         return machine
 
     def prepare(self) -> None:

@@ -369,7 +369,7 @@ class ReconciliationScheduled(Event):
 
 
 class ConfirmedAbsent(Event):
-    """Proven: no effect exists and nothing can still arrive. `via` is lookup or hand."""
+    """Proven: no effect exists and nothing can still arrive. `via` is reply, lookup or hand."""
 
     TOPIC: ClassVar[str] = "settled.operation.ConfirmedAbsent"
     BODY: ClassVar[frozenset[str]] = frozenset({"evidence"})

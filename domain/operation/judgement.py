@@ -28,6 +28,11 @@ _CLAIMS_NO_EFFECT = frozenset(
     {"proposed", "failed", "rejected", "expired", "cancelled", "reversed"}
 )
 
+_CONCLUSIVE = frozenset(
+    {StepKind.SETTLE_SUCCEEDED, StepKind.SETTLE_FAILED, StepKind.SETTLE_REVERSED}
+)
+"""Steps that evidence which came by itself may cause in any open state."""
+
 
 @dataclass(frozen=True, slots=True)
 class Cause:
@@ -111,11 +116,18 @@ def admit(
     finding: Finding,
     stamp: Stamp,
     jitter: timedelta,
+    attempt: int | None = None,
 ) -> None:
-    """Record evidence that came by itself, and what follows from it. Nothing is ever dropped."""
+    """Record evidence that came by itself, and what follows from it. Nothing is ever dropped.
+
+    `attempt` is the number of the attempt that a late reply answers; None for what does not answer
+    one of our requests.
+    """
     positive = finding.answered in POSITIVE
     step = None
     match operation.state:
+        case _ if not positive and _is_past(operation, attempt):
+            pass  # it says nothing about the attempts that may be out
         case "ready" | "claimed" if positive:
             cause = Cause("evidence", f"evidence of an effect arrived: {finding.reason}")
             unknown = Step(StepKind.WAIT, "evidence of an effect", cause.reason, stamp.at)
@@ -129,7 +141,10 @@ def admit(
             and not operation.contradicted
         ):
             return _succeed(operation, _told(finding), stamp, finding)
-        case "succeeded" if finding.answered in (Answered.REVERSED, Answered.FAILED):
+        case "succeeded" if (
+            finding.answered in (Answered.REVERSED, Answered.FAILED)
+            and not _of_another(operation, finding)
+        ):
             return operation.record(
                 ev.Reversed,
                 stamp,
@@ -137,18 +152,18 @@ def admit(
                 reason=finding.reason,
                 evidence=_evidence(finding),
             )
-        case "succeeded" if _another_receipt(operation, finding):
+        case "succeeded" if (
+            finding.answered in (Answered.PERFORMED, Answered.PENDING)
+            and _of_another(operation, finding)
+        ):
             return _contradict(operation, finding, stamp)
-        case state if state in _CLAIMS_NO_EFFECT and finding.answered is Answered.PERFORMED:
+        case state if (
+            state in _CLAIMS_NO_EFFECT and positive and not _is_old_news(operation, finding)
+        ):
             return _contradict(operation, finding, stamp)
         case _:
             pass
-    conclusive = {StepKind.SETTLE_SUCCEEDED, StepKind.SETTLE_FAILED}
-    if operation.state != "accepted":
-        conclusive.add(StepKind.ACCEPT)
-    if finding.echo is Echo.DIFFERS:
-        conclusive.add(StepKind.HAND_OVER)
-    if step is not None and step.kind in conclusive:
+    if step is not None and _concludes(operation, step, finding, attempt):
         return conclude(operation, step, stamp, finding)
     key = _key(finding)
     if key in operation.evidence_keys:
@@ -272,13 +287,42 @@ def _told(finding: Finding) -> Step:
     return Step(StepKind.SETTLE_SUCCEEDED, "evidence after hand-over", finding.reason)
 
 
-def _another_receipt(operation: Operation, finding: Finding) -> bool:
-    return (
-        finding.answered is Answered.PERFORMED
-        and finding.reference is not None
-        and operation.reference is not None
-        and finding.reference != operation.reference
-    )
+def _concludes(
+    operation: Operation, step: Step, finding: Finding, attempt: int | None
+) -> bool:
+    """Tell whether evidence that came by itself is enough for a step."""
+    match step.kind:
+        case StepKind.ACCEPT:
+            return operation.state != "accepted"
+        case StepKind.HAND_OVER:
+            return finding.echo is Echo.DIFFERS
+        case StepKind.DISPATCH:
+            # The sender itself says that nothing of the only attempt was sent or performed.
+            return operation.state == "outcome_unknown" and attempt is not None
+        case kind:
+            return kind in _CONCLUSIVE
+
+
+def _is_past(operation: Operation, attempt: int | None) -> bool:
+    """Tell whether a reply answers an attempt of which nothing can be out any more."""
+    return attempt is not None and all(other.number != attempt for other in operation.out)
+
+
+def _of_another(operation: Operation, finding: Finding) -> bool:
+    """Tell whether evidence is about another object of the provider than the one we know."""
+    known = operation.reference
+    return known is not None and finding.reference is not None and finding.reference != known
+
+
+def _is_old_news(operation: Operation, finding: Finding) -> bool:
+    """Tell whether evidence speaks of an earlier state of the object whose end is recorded.
+
+    Webhooks arrive out of order. An object that has failed, or was reversed, was pending before;
+    that it succeeded is news of one that failed.
+    """
+    if finding.reference is None or finding.reference != operation.reference:
+        return False
+    return operation.state == "reversed" or finding.answered is not Answered.PERFORMED
 
 
 def _evidence(finding: Finding | None) -> dict[str, Any] | None:

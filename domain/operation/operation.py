@@ -220,7 +220,6 @@ class Operation(StateMachine):
 
     def take_terms(self, event: ev.Proposed | ev.Revised | ev.Intended) -> None:
         """Remember what is authorised."""
-        self.tenant, self.kind, self.identity = event.tenant, event.kind, event.identity
         self.terms = event
 
     def take_dispatch(self, event: ev.Dispatching) -> None:

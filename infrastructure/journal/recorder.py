@@ -71,8 +71,8 @@ class JournalRecorder(ApplicationRecorder):
         Raises the library's IntegrityError when somebody else wrote one of the versions,
         OperationalError when the store was busy, DataError for what no store takes.
         """
-        if kwargs:
-            raise ProgrammingError(f"A journal records events alone, not {', '.join(kwargs)}.")
+        if extra := [name for name, value in kwargs.items() if value is not None]:
+            raise ProgrammingError(f"A journal records events alone, not {', '.join(extra)}.")
         if not stored_events:
             return None
         grouped = _by_stream(stored_events)
@@ -82,12 +82,12 @@ class JournalRecorder(ApplicationRecorder):
         if isinstance(answer, Committed):
             for listener in self._listeners:
                 listener.set()
-            given = {
+            positions = {
                 (change.stream, change.expected + n): position
-                for change, positions in zip(unit.changes, answer.positions, strict=True)
-                for n, position in enumerate(positions, 1)
+                for change, given in zip(unit.changes, answer.positions, strict=True)
+                for n, position in enumerate(given, 1)
             }
-            return [given[_uuid(e.originator_id), e.originator_version] for e in stored_events]
+            return [positions[_uuid(e.originator_id), e.originator_version] for e in stored_events]
         if isinstance(answer, Busy):
             raise OperationalError(f"The journal is busy: {answer.what}.")
         if isinstance(answer, Invalid):

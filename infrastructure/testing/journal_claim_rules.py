@@ -123,12 +123,11 @@ class ClaimRules(JournalRules):
         lanes = [f"tenant-{number}/refund/stripe" for number in range(4)]
         commit(committer, *(_due("many", lanes[0]) for _ in range(60)))
         commit(committer, *(_due("few", lane) for lane in lanes[1:] for _ in range(2)))
-        taken = self.take(committer, worker, want=32)
-        shares = Counter(row.lane for row in taken)
+        shares = Counter(row.lane for row in self.take(committer, worker, want=32))
         assert all(shares[lane] == 2 for lane in lanes[1:]), shares
         assert shares[lanes[0]] > 2, "and what the others leave is used"
         commit(committer, *(_due("few", lane) for lane in lanes[1:] for _ in range(2)))
-        taken = []
+        taken: list[AgendaRow] = []
         for _ in range(8):
             taken += self.take(committer, worker, want=2)
         shares = Counter(row.lane for row in taken)

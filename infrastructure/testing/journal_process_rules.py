@@ -52,7 +52,7 @@ class ProcessRules(JournalRules):
             assert 0 <= row.reserved
             assert row.reserved + row.consumed <= row.ceiling
             samples += 1
-        tally: Counter[str] = sum(processes.results(), Counter())
+        tally: Counter[str] = sum(processes.results(), Counter[str]())
         row = journal.guard(TENANT, "budget")
         assert row is not None
         assert samples

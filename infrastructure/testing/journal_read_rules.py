@@ -9,7 +9,7 @@ from uuid import UUID, uuid4
 
 import pytest
 
-from settled.domain.journal.port import AgendaRow, Committer, Journal
+from settled.domain.journal.port import AgendaRow, Committer, Journal, Page
 from settled.infrastructure.testing.journal_rules import JournalRules
 from settled.infrastructure.testing.journal_store import Store
 from settled.infrastructure.testing.journal_units import (
@@ -111,7 +111,7 @@ class ReadRules(JournalRules):
         commit(committer, *(a_unit(a_change(events=2)) for _ in range(5)))
         whole = everything(journal)
         assert len(whole) == 10
-        after_position, pages = 0, []
+        after_position, pages = 0, list[Page]()
         while (page := journal.read(after_position, 3)).events:
             pages.append(page)
             after_position = page.events[-1].position or 0

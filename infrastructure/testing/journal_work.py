@@ -10,7 +10,7 @@ from typing import Literal
 from uuid import UUID
 
 from settled.domain.journal.port import Journal
-from settled.domain.journal.unit import Answer, Committed, GuardChange, Refused
+from settled.domain.journal.unit import Answer, Committed, GuardChange, Refused, Unit
 from settled.infrastructure.testing.journal_store import Store
 from settled.infrastructure.testing.journal_units import (
     a_change,
@@ -40,7 +40,7 @@ def spend(store: Store, journal: Journal, number: int) -> Counter[str]:
     with closing(journal.committer()) as committer:
         for _ in range(8):
             units = [a_unit(guards=[GuardChange("budget", "reserve", AMOUNT)]) for _ in range(5)]
-            settling = []
+            settling: list[Unit] = []
             for unit, answer in zip(units, commit_all(committer, units), strict=True):
                 assert isinstance(answer, Committed | Refused), answer
                 tally[type(answer).__name__] += 1

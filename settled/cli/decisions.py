@@ -12,6 +12,8 @@ import click
 
 from settled.cli.opening import locate, opened_app
 from settled.cli.options import (
+    Command,
+    Decorator,
     accept_unsafe_option,
     actor_option,
     identity_arguments,
@@ -73,10 +75,10 @@ class Order:
             click.echo(f"{view.label}: {view.state}")
 
 
-def _ordered(*, with_kinds: bool) -> Callable[[Callable[..., None]], Callable[..., None]]:
+def _ordered(*, with_kinds: bool) -> Decorator:
     """Add the options of an order, and call the command with it and with its own options."""
 
-    def add(command: Callable[..., None]) -> Callable[..., None]:
+    def add(command: Command) -> Command:
         @functools.wraps(command)
         def ordered(
             url: str,
@@ -89,24 +91,21 @@ def _ordered(*, with_kinds: bool) -> Callable[[Callable[..., None]], Callable[..
         ) -> None:
             command(Order(url, tenant, actor, accept_unsafe_store, as_json, kinds_from), **own)
 
-        options = [url_option, tenant_option(required=True), actor_option]
-        options += [kinds_option(required=True)] if with_kinds else []
-        options += [accept_unsafe_option, json_option]
-        result: Callable[..., None] = ordered
-        for option in reversed(options):
-            result = option(result)
-        return result
+        result = accept_unsafe_option(json_option(ordered))
+        if with_kinds:
+            result = kinds_option(required=True)(result)
+        return url_option(tenant_option(required=True)(actor_option(result)))
 
     return add
 
 
-def _request_arguments(command: Callable[..., None]) -> Callable[..., None]:
+def _request_arguments(command: Command) -> Command:
     for name in ("params", "operation_id", "kind"):
         command = click.argument(name)(command)
     return command
 
 
-def _decision_options(command: Callable[..., None]) -> Callable[..., None]:
+def _decision_options(command: Command) -> Command:
     version = click.option(
         "--version", type=int, required=True, help="The version of the proposal, as shown."
     )

@@ -84,5 +84,5 @@ def _kinds_in(values: Iterable[object]) -> list[Kind[Any]]:
     kinds: list[Kind[Any]] = []
     for value in values:
         if isinstance(value, Kind) and not any(value is kind for kind in kinds):
-            kinds.append(cast(Kind[Any], value))
+            kinds.append(value)
     return kinds

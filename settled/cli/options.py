@@ -4,12 +4,12 @@ from __future__ import annotations
 
 import os
 from collections.abc import Callable
-from typing import Any, TypeVar
+from typing import Any
 
 import click
 
-F = TypeVar("F", bound=Callable[..., Any])
-Decorator = Callable[[F], F]
+Command = Callable[..., Any]
+Decorator = Callable[[Command], Command]
 
 
 def _user() -> str:
@@ -22,7 +22,7 @@ def _user() -> str:
         return f"uid-{os.getuid()}"
 
 
-def url_option(command: F) -> F:
+def url_option(command: Command) -> Command:
     """Take the store's URL."""
     return click.option(
         "--url",
@@ -32,10 +32,10 @@ def url_option(command: F) -> F:
     )(command)
 
 
-def kinds_option(*, required: bool) -> Decorator[F]:
+def kinds_option(*, required: bool) -> Decorator:
     """Take the module in which kinds are declared."""
 
-    def add(command: F) -> F:
+    def add(command: Command) -> Command:
         return click.option(
             "--kinds",
             "kinds_from",
@@ -49,10 +49,10 @@ def kinds_option(*, required: bool) -> Decorator[F]:
     return add
 
 
-def tenant_option(*, required: bool) -> Decorator[F]:
+def tenant_option(*, required: bool) -> Decorator:
     """Take the tenant."""
 
-    def add(command: F) -> F:
+    def add(command: Command) -> Command:
         return click.option(
             "--tenant",
             envvar="SETTLED_TENANT",
@@ -63,7 +63,7 @@ def tenant_option(*, required: bool) -> Decorator[F]:
     return add
 
 
-def actor_option(command: F) -> F:
+def actor_option(command: Command) -> Command:
     """Take the name under which a command is recorded."""
     return click.option(
         "--actor",
@@ -73,14 +73,14 @@ def actor_option(command: F) -> F:
     )(command)
 
 
-def json_option(command: F) -> F:
+def json_option(command: Command) -> Command:
     """Print for programs."""
     return click.option(
         "--json", "as_json", is_flag=True, help="Print one JSON document, errors too."
     )(command)
 
 
-def accept_unsafe_option(command: F) -> F:
+def accept_unsafe_option(command: Command) -> Command:
     """Take a store that may lose commits."""
     return click.option(
         "--accept-unsafe-store",
@@ -91,12 +91,12 @@ def accept_unsafe_option(command: F) -> F:
     )(command)
 
 
-def identity_arguments(command: F) -> F:
+def identity_arguments(command: Command) -> Command:
     """Take an operation id, and its kind where the id alone does not say which one."""
     with_kind = click.option("--kind", help="The kind, where several have an operation of this id.")
     return click.argument("operation_id")(with_kind(command))
 
 
-def reason_option(command: F) -> F:
+def reason_option(command: Command) -> Command:
     """Take a reason, which is recorded."""
     return click.option("--reason", required=True, help="Why; it is recorded.")(command)

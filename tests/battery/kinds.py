@@ -11,22 +11,25 @@ from datetime import timedelta
 from decimal import Decimal
 from typing import Annotated, Any
 
+import httpx2
+
 from settled import FullJitter, HttpProvider, Kind, Money, Params, Remark
 from settled.domain.contract import (
     FOREVER,
+    Anchor,
     Consistency,
     Dedup,
+    DuplicateCompleted,
+    DuplicateInFlight,
+    EchoField,
     KeySupport,
     LookupBy,
     LookupPromise,
     Matching,
+    MatchingKind,
+    Poll,
     ProviderContract,
     Retention,
-)
-from settled.domain.contract.words import (
-    Anchor,
-    DuplicateCompleted,
-    DuplicateInFlight,
     RetentionKind,
 )
 from settled.infrastructure.simulator.contract import simulator_contract
@@ -109,10 +112,18 @@ def _polling(first: timedelta, longest: timedelta) -> ProviderContract:
     return replace(FULL, outcomes=replace(FULL.outcomes, poll=Poll(first=first, longest=longest)))
 
 
+def _ask_the_provider(params: RefundParams) -> str | None:
+    """Look at what the provider has of the order; a check holds its answer back."""
+    question = {"order": params.order}
+    httpx2.get(f"{PSP_URL}/v1/refunds", params=question, trust_env=False, timeout=60)
+    return None
+
+
 def _kind(
     name: str,
     contract: ProviderContract,
     params: type[Params] = RefundParams,
+    headers: dict[str, str] | None = None,
     **policy: Any,
 ) -> Kind[Any]:
     settings: dict[str, Any] = {
@@ -120,7 +131,7 @@ def _kind(
         "retry": FullJitter(0.05, 0.2, 8),
         "within": timedelta(minutes=10),
         "call_timeout": timedelta(seconds=2),
-        "permit": timedelta(seconds=1),
+        "permit": timedelta(seconds=5),
         "notify_every": timedelta(seconds=1),
         **policy,
     }
@@ -206,7 +217,9 @@ class BookingParams(Params):
 agent_refund = _kind("agent-refund", FULL, params=AgentRefundParams)
 booking = _kind("booking", replace(FULL, echo=()), params=BookingParams, label="Book {count}")
 
-brief = _kind("brief", FULL, approvers=frozenset({"approver"}), decide_within=timedelta(seconds=0.1))
+brief = _kind(
+    "brief", FULL, approvers=frozenset({"approver"}), decide_within=timedelta(seconds=0.1)
+)
 """A proposal that nobody can decide on in time."""
 
 asked = _kind("asked", FULL, revalidate=_ask_the_provider)
@@ -251,5 +264,4 @@ comment = Kind(
     retry=FullJitter(0.05, 0.2, 8),
     within=timedelta(minutes=10),
     call_timeout=timedelta(seconds=2),
-    permit=timedelta(seconds=1),
 )

@@ -9,7 +9,6 @@ import signal
 import subprocess
 import sys
 import time
-from collections import Counter
 from collections.abc import Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass, field
@@ -18,7 +17,7 @@ from pathlib import Path
 from typing import Any
 
 import settled
-from settled import Identity, Money, OperationView, Principal
+from settled import HistoryEntry, Identity, Money, OperationView, Principal
 from settled.infrastructure.simulator.client import SimulatorClient
 
 ROOT = Path(__file__).resolve().parents[2]
@@ -113,13 +112,15 @@ class Stage:
         log.close()
         worker = WorkerProcess(name, process)
         self.workers.append(worker)
-        self._wait_ready(worker)
+        self._wait_ready(worker, fault)
         return worker
 
-    def _wait_ready(self, worker: WorkerProcess) -> None:
+    def _wait_ready(self, worker: WorkerProcess, fault: str) -> None:
         assert worker.process.stdout is not None
         ready, _, _ = select.select([worker.process.stdout], [], [], 30)
         line = worker.process.stdout.readline() if ready else ""
+        if not line and "=kill" in fault and worker.process.wait(10) == -signal.SIGKILL:
+            return  # the fault was faster than the announcement
         if not line:
             raise AssertionError(f"{worker.name} did not start:\n{self.log_of(worker)}")
         json.loads(line)
@@ -181,6 +182,11 @@ class Stage:
         entries = self.app.operations.history(operation, by=by)
         return [dict(entry.fields) for entry in entries if entry.name == name]
 
+    def dispatches(self, operation: OperationView) -> list[datetime]:
+        """Return until when each request was permitted to begin, in order."""
+        found = self.fields(operation, "Dispatching")
+        return [datetime.fromisoformat(fields["permit_until"]) for fields in found]
+
     def requests(self) -> int:
         """Return how many requests that can have an effect the provider has seen."""
         return sum(not seen.reads for seen in self.simulator.log().requests)
@@ -195,24 +201,30 @@ class Stage:
         `unsent` is how many Dispatchings of all these operations were followed by no request,
         where the check knows: those that it killed in between.
         """
-        missing = 0
         seen = [request for request in self.simulator.log().requests if not request.reads]
         by_body: dict[str | None, set[str]] = {}
         for request in seen:
             by_body.setdefault(request.key, set()).add(request.body_sha256)
         assert all(len(bodies) == 1 for key, bodies in by_body.items() if key is not None)
-        counted: Counter[str | None] = Counter(request.key for request in seen)
+        missing = 0
         for operation in operations:
             by = Principal(operation.tenant, "reader")
             history = self.app.operations.history(operation, by=by)
             sent = [entry for entry in history if entry.name == "Dispatching"]
             keys = {entry.fields["key"] for entry in sent}
+            bodies = {entry.fields["request_digest"] for entry in sent}
             assert len(keys) <= 1, "one generation has one key"
-            requests = [r for r in seen if r.key in keys]
-            assert counted[next(iter(keys), "")] <= len(sent)
+            requests = [
+                r for r in seen if r.key in keys or (r.key is None and r.body_sha256 in bodies)
+            ]
+            assert len(requests) <= len(sent)
             for request, entry in zip(requests, sent, strict=False):
                 assert request.at >= entry.at.timestamp() - CLOCK_SLACK_SECONDS
-            missing += len(sent) - len(requests)
+            proven = sum(
+                before.name == "Dispatching" and _never_sent(after)
+                for before, after in zip(history, history[1:], strict=False)
+            )
+            missing += len(sent) - proven - len(requests)
         assert unsent in (None, missing), f"{missing} dispatches without a request"
 
     def close(self) -> None:
@@ -224,6 +236,12 @@ class Stage:
             if worker.process.stdout is not None:
                 worker.process.stdout.close()
         self.app.close()
+
+
+def _never_sent(entry: HistoryEntry) -> bool:
+    """Tell whether an event says that the attempt before it was proven not sent."""
+    proven = (entry.fields.get("evidence") or {}).get("phase") == "not begun"
+    return proven and entry.name in ("RetryScheduled", "OutcomeUnknown")
 
 
 @contextmanager

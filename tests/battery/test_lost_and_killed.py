@@ -35,7 +35,9 @@ def test_a1_an_intent_whose_process_died_is_found(stage: Stage) -> None:
     stage.check_invariant(done, unsent=0)
 
 
-@pytest.mark.parametrize("fault", ["after_claim", "after_commit:Claimed", "before_commit:Dispatching"])
+@pytest.mark.parametrize(
+    "fault", ["after_claim", "after_commit:Claimed", "before_commit:Dispatching"]
+)
 def test_a2_killed_after_the_claim_and_before_dispatching(stage: Stage, fault: str) -> None:
     """A2: owned and not sent: released, and dispatched once by another; nothing is unknown."""
     done = killed_then_recovered(stage, "checked", fault)
@@ -119,9 +121,13 @@ def test_a6_without_key_and_lookup_nothing_is_sent_again(stage: Stage) -> None:
     settle = stage.app.operations.settle
     seen = {"statement": "line 7 of 2026-11-30"}
     with pytest.raises(PermissionDenied):
-        settle(handed, outcome="succeeded", evidence=seen, by=AGENT, reason="it is on the statement")
+        settle(
+            handed, outcome="succeeded", evidence=seen, by=AGENT, reason="it is on the statement"
+        )
     with pytest.raises(InvalidEvidence):
-        settle(handed, outcome="succeeded", evidence={}, by=OPERATOR, reason="it is there, I am sure")
+        settle(
+            handed, outcome="succeeded", evidence={}, by=OPERATOR, reason="it is there, I am sure"
+        )
     done = settle(
         handed,
         outcome="succeeded",
@@ -138,7 +144,10 @@ def test_a6_without_key_and_lookup_nothing_is_sent_again(stage: Stage) -> None:
 def test_a7_window_over_it_is_looked_up_or_handed_over(stage: Stage) -> None:
     """A7: as A4, and the provider has forgotten the keys: a resend would perform it again."""
     stage.simulator.conduct(retention_seconds=0)
-    looked_up, blind = stage.intend("72", kind="lookup-only"), stage.intend("73", kind="window-over")
+    looked_up, blind = (
+        stage.intend("72", kind="lookup-only"),
+        stage.intend("73", kind="window-over"),
+    )
     performed_and_killed(stage, looked_up, blind)
     stage.worker("second")
     done, handed = stage.wait(looked_up, "succeeded"), stage.wait(blind, "handed_over")

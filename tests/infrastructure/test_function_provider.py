@@ -152,22 +152,20 @@ def test_an_asynchronous_function_is_cancelled_at_its_timeout() -> None:
 def test_a_blocking_function_that_is_given_up_keeps_its_slot_and_is_heard_in_the_end() -> None:
     """Nothing can end a thread, so nobody may act as if it had ended."""
     go_on = threading.Event()
-    heard: Queue[tuple[Call, Finding]] = Queue()
+    heard: Queue[Finding] = Queue()
 
     def function(call: Call, params: Any) -> Reply:
         go_on.wait(10)
         return Reply.performed({"id": "m1"}, "m1")
 
-    provider = FunctionProvider(
-        "mail", CONTRACT, function, slots=1, late=lambda call, finding: heard.put((call, finding))
-    )
-    first = call_for(provider, PARAMS, timeout_seconds=0.05)
+    provider = FunctionProvider("mail", CONTRACT, function, slots=1)
+    first = replace(call_for(provider, PARAMS, timeout_seconds=0.05), late=heard.put)
     second = call_for(provider, PARAMS, attempt=2)
 
     async def after_the_late_one() -> Finding:
         go_on.set()
-        call, finding = await asyncio.to_thread(heard.get, True, 10)
-        assert (call, finding.reference) == (first, "m1")
+        finding = await asyncio.to_thread(heard.get, True, 10)
+        assert finding.reference == "m1"
         return await provider.send(second)
 
     given_up, no_slot, performed = run(
@@ -190,10 +188,8 @@ def test_a_late_reply_is_heard_after_the_event_loop_has_ended() -> None:
         go_on.wait(10)
         return Reply.performed({}, "m1")
 
-    provider = FunctionProvider(
-        "mail", CONTRACT, function, late=lambda call, finding: heard.put(finding)
-    )
-    call = call_for(provider, PARAMS, timeout_seconds=0.05)
+    provider = FunctionProvider("mail", CONTRACT, function)
+    call = replace(call_for(provider, PARAMS, timeout_seconds=0.05), late=heard.put)
     run(provider, lambda: provider.send(call))
     go_on.set()
     assert heard.get(timeout=10).reference == "m1"

@@ -8,7 +8,7 @@ from __future__ import annotations
 import random
 import time
 from collections import Counter
-from collections.abc import Iterator
+from collections.abc import Generator
 from contextlib import closing, contextmanager
 from functools import partial
 from typing import Any
@@ -16,6 +16,7 @@ from uuid import NAMESPACE_OID, UUID, uuid5
 
 import psycopg
 import pytest
+from psycopg.conninfo import conninfo_to_dict
 from psycopg.rows import dict_row
 
 from settled.domain.errors import InvalidInput, StoreReadOnly
@@ -68,7 +69,7 @@ def audit(journal: PostgresJournal) -> None:
 
 
 @contextmanager
-def foreign(url: str) -> Iterator[psycopg.Connection[tuple[Any, ...]]]:
+def foreign(url: str) -> Generator[psycopg.Connection[tuple[Any, ...]]]:
     """Open somebody else's transaction, which the test ends by itself."""
     with closing(psycopg.connect(url)) as connection:
         yield connection
@@ -185,11 +186,9 @@ def test_heads_are_found_by_an_index(
     )
     with psycopg.connect(migrated_url, autocommit=True) as connection:
         connection.execute("ANALYZE settled.agenda")
-        none: dict[str, Any] = dict.fromkeys(("kind", "overdue_at", "parked", "after"))
-        tenant = filters.get("tenant")
-        more = none | {"states": (), "limit": 100} | filters
-        more.pop("tenant", None)
-        text, values = reading.heads(tenant, **more)
+        none: dict[str, Any] = dict.fromkeys(("tenant", "kind", "overdue_at", "parked", "after"))
+        every: dict[str, Any] = none | {"states": (), "limit": 100} | filters
+        text, values = reading.heads(**every)
         plan = connection.execute(
             b"EXPLAIN (ANALYZE, COSTS OFF, TIMING OFF) " + Texts("settled")[text], values
         ).fetchall()
@@ -252,7 +251,7 @@ def test_rivals_never_deadlock(migrated_url: str, postgres: PostgresJournal) -> 
 def test_a_read_only_server_is_told_apart(migrated_url: str, postgres: PostgresJournal) -> None:
     """After a failover to a standby the remedy is another URL, and nothing was written."""
     commit(postgres.committer(), old := a_unit())
-    name = psycopg.conninfo.conninfo_to_dict(migrated_url)["dbname"]
+    name = conninfo_to_dict(migrated_url)["dbname"]
     with psycopg.connect(migrated_url, autocommit=True) as admin:
         admin.execute(f'ALTER DATABASE "{name}" SET default_transaction_read_only = on'.encode())
         with pytest.raises(StoreReadOnly, match="read-only"):
@@ -292,12 +291,11 @@ def test_any_connection_of_the_caller_can_be_joined(
     migrated_url: str, postgres: PostgresJournal
 ) -> None:
     """Its row factory, cursors, search_path and durability are its own business."""
-    with psycopg.connect(
-        migrated_url,
-        row_factory=dict_row,
-        cursor_factory=psycopg.ClientCursor,
-        options="-c search_path=pg_catalog -c synchronous_commit=off",
+    options = "-c search_path=pg_catalog -c synchronous_commit=off"
+    with psycopg.Connection[dict[str, Any]].connect(
+        migrated_url, row_factory=dict_row, options=options
     ) as own:
+        own.cursor_factory = psycopg.ClientCursor
         assert isinstance(postgres.join(own, a_unit()), Committed)
         assert own.execute("SHOW synchronous_commit").fetchone() == {"synchronous_commit": "on"}
         assert own.execute("SHOW search_path").fetchone() == {"search_path": "pg_catalog"}

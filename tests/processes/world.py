@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import asyncio
 import random
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 from datetime import UTC, datetime, timedelta
 from typing import Any
@@ -146,7 +146,7 @@ class World:
         policy.setdefault("retry", FullJitter(1, 60, 8))
         self.kind = Kind("refund", RefundParams, provider, "payments-oncall", **policy)
         self.notifier = Memory()
-        desk = Desk(Kinds.of([self.kind]), clock, b"s" * 32)
+        desk = Desk(Kinds.of([self.kind]), clock, b"s" * 32, self._execute)
         self.managers: list[ProcessManager] = [
             Dispatcher(desk),
             Reconciler(desk),
@@ -163,6 +163,11 @@ class World:
         terms = self.kind.terms(identity, params, DerivedKeys(b"k" * 32), {})
         key = provider_key(INSTALLATION, identity, 1)
         self.commit(intend(terms, Stamp(self.clock.at, "support-agent"), key))
+
+    def _execute(self, operation: Operation, command: Callable[[Operation], None]) -> None:
+        newer = self.load()
+        command(newer)
+        self.commit(newer)
 
     def load(self) -> Operation:
         machine = self.mapper.fold(self.log)

@@ -8,7 +8,7 @@ can deadlock with another such caller.
 
 from __future__ import annotations
 
-from typing import Any
+from typing import Any, TypeGuard
 
 import psycopg
 from psycopg.pq import TransactionStatus
@@ -36,22 +36,21 @@ SELECT current_setting('transaction_isolation'),
             THEN set_config('synchronous_commit', 'on', true) END"""
 
 
-def check_caller(connection: Any) -> psycopg.Connection[Any]:
+def check_caller(connection: object) -> psycopg.Connection[Any]:
     """Return a connection that can be joined; raises InvalidInput for any other."""
-    if not isinstance(connection, psycopg.Connection):
+    if not _is_connection(connection):
         raise InvalidInput(
             f"A psycopg.Connection can be joined, not {type(connection).__name__}.",
             hint="Pass the connection of your own open transaction.",
         )
-    joined: psycopg.Connection[Any] = connection
-    status = joined.info.transaction_status
-    begins = status == TransactionStatus.IDLE and not joined.autocommit
+    status = connection.info.transaction_status
+    begins = status == TransactionStatus.IDLE and not connection.autocommit
     if not begins and status != TransactionStatus.INTRANS:
         raise InvalidInput(
             f"The connection is not inside a transaction that can be joined ({status.name}).",
             hint="Use `with connection.transaction():` around it.",
         )
-    return joined
+    return connection
 
 
 def join(connection: psycopg.Connection[Any], texts: Texts, unit: Unit) -> Answer:
@@ -76,6 +75,10 @@ def join(connection: psycopg.Connection[Any], texts: Texts, unit: Unit) -> Answe
             return Invalid(f"{type(error).__name__}: {error}")
         except IN_THE_WAY as error:
             return Busy(str(error).splitlines()[0])
+
+
+def _is_connection(connection: object) -> TypeGuard[psycopg.Connection[Any]]:
+    return isinstance(connection, psycopg.Connection)
 
 
 def _append(connection: psycopg.Connection[Any], texts: Texts, unit: Unit) -> Answer:

@@ -19,7 +19,7 @@ from settled.infrastructure.journal.postgres.errors import translating
 GRACE_SECONDS = 0.3
 """For how long a lock must be missing: a worker whose connection broke comes back by then."""
 
-_SETTINGS = {"lock_timeout": "2s", "statement_timeout": "10s", "application_name": "settled-worker"}
+_SETTINGS = {"lock_timeout": "2s", "statement_timeout": "10s"}
 
 _ENROL = """
 INSERT INTO {schema}.worker (name, started_at, lease_seconds, lease_until, server_started_at)

@@ -93,6 +93,11 @@ class SqliteCommitter:
         self._writer = Writer(database)
         self._claims = Claims()
 
+    @property
+    def connection(self) -> sqlite3.Connection:
+        """The connection that writes, for who has to look at it or to set a limit on it."""
+        return self._writer.connection
+
     def commit(self, units: Sequence[Unit]) -> list[Answer]:
         """Commit a group in one transaction; one answer a unit, in order."""
         return commit_group(self._attempt, units, _POISON)

@@ -10,7 +10,6 @@ from __future__ import annotations
 import os
 import sqlite3
 import threading
-import weakref
 from collections.abc import Generator
 from contextlib import contextmanager
 from pathlib import Path
@@ -58,7 +57,7 @@ class Database:
         self.path = path
         self.patience_seconds = patience_seconds
         self._idle: list[sqlite3.Connection] = []
-        self._users: weakref.WeakSet[Closable] = weakref.WeakSet()
+        self._users: set[Closable] = set()
         self._mutex = threading.Lock()
         self._closed = False
 
@@ -123,14 +122,21 @@ class Database:
 
     def close_with_me(self, user: Closable) -> None:
         """Have something closed when the database is."""
-        self._users.add(user)
+        with self._mutex:
+            self._users.add(user)
+
+    def forget(self, user: Closable) -> None:
+        """Say that something was closed already."""
+        with self._mutex:
+            self._users.discard(user)
 
     def close(self) -> None:
         """Close every connection; one that reads now is closed when it is done."""
         with self._mutex:
             self._closed = True
             idle, self._idle = self._idle, []
-        for user in list(self._users):
+            users = list(self._users)
+        for user in users:
             user.close()
         for connection in idle:
             connection.close()
@@ -190,6 +196,7 @@ class Writer:
     def close(self) -> None:
         """Close the connection."""
         self._closed = True
+        self._database.forget(self)
         self.connection.close()
         self._turn.close()
 

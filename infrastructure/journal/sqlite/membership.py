@@ -134,6 +134,7 @@ class SqliteMembership:
 
     def close(self) -> None:
         """Close what this place holds; without a leave the others find its lock missing."""
+        self._database.forget(self)
         self._liveness.close()
         self._writer.close()
 
@@ -149,8 +150,9 @@ def workers(connection: sqlite3.Connection) -> list[WorkerRow]:
     found: list[WorkerRow] = []
     for epoch, name, started_at, *lease in rows:
         started = datetime.fromisoformat(started_at)
-        same_run = lease[0] == host.boot_id() and lease[2] > 0
-        until = now + timedelta(seconds=lease[2] - boot) if same_run else started
+        length, end = lease[1:]
+        counted_now = lease[0] == host.boot_id() and 0 < end <= boot + length
+        until = now + timedelta(seconds=end - boot) if counted_now else started
         found.append(WorkerRow(epoch, name, started, until, host.lapsed(*lease)))
     return found
 

@@ -1,0 +1,118 @@
+"""Evidence that disagrees with what was settled, and evidence that only seems to."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from settled import OperationView
+from tests.battery.receiver import event_of, tell
+from tests.battery.stage import AGENT, OPERATOR, Stage
+from tests.battery.test_webhooks import waits
+
+FAILURE = {"error": {"code": "invalid_amount", "message": "Planned."}}
+
+
+def success(reference: str = "re_77", status: str = "succeeded", **fields: Any) -> dict[str, Any]:
+    """Return an event about an object that was made for order-72."""
+    data = {"id": reference, "status": status, "order": "order-72", "amount": "30.00"}
+    return {"id": f"evt_{reference}_{status}", "data": {**data, "currency": "USD", **fields}}
+
+
+def settled_as(stage: Stage, state: str) -> OperationView:
+    """Bring an operation to an end in which nothing was performed."""
+    kind = "fleeting" if state == "expired" else "refund"
+    operation = stage.intend(kind=kind)
+    if state == "cancelled":
+        return stage.app.operations.cancel(operation, by=AGENT, reason="no longer wanted")
+    if state == "failed":
+        stage.simulator.fault(execute=False, status=400, body=FAILURE)
+    return operation
+
+
+@pytest.mark.parametrize("state", ["failed", "cancelled", "expired"])
+def test_a37_success_after_an_end_without_effect(
+    stage: Stage, state: str, tmp_path: Path
+) -> None:
+    """A37: it is Contradicted, handed over, the owner is told, and nothing is sent."""
+    told = tmp_path / "told"
+    stage.worker(options=("--notify-command", f"sh -c 'cat >> {told}'"))
+    operation = stage.wait(settled_as(stage, state), state)
+    requests = stage.requests()
+    tell(stage, success(), kind=operation.kind, operation_id=operation.operation_id)
+    view = stage.get(operation)
+    assert (view.state, view.owner) == ("handed_over", "payments-oncall")
+    assert stage.fields(view, "Contradicted")[0]["was"] == state
+    waits(lambda: "OwnerNotified" in stage.names(view))
+    assert json.loads(told.read_text().splitlines()[0])["operation_id"] == view.operation_id
+    done = stage.app.operations.settle(
+        view,
+        outcome="succeeded",
+        evidence={"statement": "line 7"},
+        reference="re_77",
+        by=OPERATOR,
+        reason="seen on the statement",
+    )
+    assert done.state == "succeeded"
+    assert stage.requests() == requests
+
+
+@pytest.mark.parametrize("state", ["failed", "cancelled", "expired"])
+def test_a37_a_pending_object_contradicts_too(stage: Stage, state: str) -> None:
+    """A37: an object that exists may still have its effect, so "nothing was done" is not true."""
+    stage.worker()
+    operation = stage.wait(settled_as(stage, state), state)
+    event = success(status="pending")
+    tell(stage, event, kind=operation.kind, operation_id=operation.operation_id)
+    assert stage.get(operation).state == "handed_over"
+    assert "Contradicted" in stage.names(operation)
+
+
+def test_a37_a_second_receipt_on_a_success(stage: Stage) -> None:
+    """A37: another reference means another effect; the first receipt stays, a person looks."""
+    stage.worker()
+    done = stage.wait(stage.intend(), "succeeded")
+    tell(stage, event_of(stage, "re_1"), operation_id=done.operation_id)
+    assert stage.get(done).state == "succeeded"
+    tell(stage, success("re_77"), operation_id=done.operation_id)
+    view = stage.get(done)
+    assert (view.state, view.reference, view.receipt) == ("handed_over", "re_1", done.receipt)
+    waits(lambda: "OwnerNotified" in stage.names(view))
+    assert stage.names(view).count("Contradicted") == 1
+    assert stage.requests() == 1
+
+
+def test_a37_a_reversal_is_recorded_and_old_news_does_not_contradict_it(stage: Stage) -> None:
+    """A37: webhooks arrive out of order: the success of what was reversed since is no news."""
+    stage.worker()
+    done = stage.wait(stage.intend(), "succeeded")
+    before = event_of(stage, "re_1")
+    stage.simulator.settle("re_1", "reversed")
+    tell(stage, event_of(stage, "re_1"), operation_id=done.operation_id)
+    assert stage.get(done).state == "reversed"
+    tell(stage, before, operation_id=done.operation_id)
+    view = stage.get(done)
+    assert (view.state, stage.names(view)[-1]) == ("reversed", "EvidenceRecorded")
+
+
+@pytest.mark.parametrize("status", ["failed", "reversed"])
+def test_a37_bad_news_of_another_object_reverses_nothing(stage: Stage, status: str) -> None:
+    """A37: an object that failed beside ours says nothing about ours."""
+    stage.worker()
+    done = stage.wait(stage.intend(), "succeeded")
+    tell(stage, success("re_66", status), operation_id=done.operation_id)
+    assert stage.get(done).state == "succeeded"
+    assert stage.names(done)[-1] == "EvidenceRecorded"
+
+
+def test_a37_a_reversal_before_anything_else_is_handed_over(stage: Stage) -> None:
+    """A37: an effect that came and went was ours; sending it (again) is for a person to decide."""
+    operation = stage.intend()
+    tell(stage, success(status="reversed"), operation_id=operation.operation_id)
+    stage.worker()
+    view = stage.wait(operation, "handed_over")
+    waits(lambda: "OwnerNotified" in stage.names(view))
+    assert stage.requests() == 0

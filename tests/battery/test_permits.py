@@ -1,0 +1,74 @@
+"""A worker that stands still between Dispatching and the first byte, and thaws too late."""
+
+from __future__ import annotations
+
+import os
+
+import pytest
+
+from settled import OperationView
+from tests.battery.stage import Stage, WorkerProcess
+from tests.battery.test_webhooks import waits
+
+
+def frozen_before_sending(stage: Stage, kind: str) -> tuple[OperationView, WorkerProcess]:
+    """Return an operation whose worker stopped when its Dispatching was durable."""
+    worker = stage.worker("frozen", fault=f"before_call:{kind}=stop")
+    operation = stage.intend(kind=kind)
+    os.waitid(os.P_PID, worker.pid, os.WSTOPPED | os.WNOWAIT)
+    assert stage.names(operation)[-1] == "Dispatching"
+    return operation, worker
+
+
+def permit_is_over(stage: Stage, operation: OperationView) -> bool:
+    """Tell whether the first request must not begin any more."""
+    until = stage.dispatches(operation)[0]
+    return stage.app.journal.time() > until
+
+
+@pytest.mark.parametrize("kind", ["refund", "lookup-only"])
+def test_a36_a_thawed_worker_does_not_send(stage: Stage, kind: str) -> None:
+    """A36: others went on meanwhile, by resending or by looking up; the thawed one sends nothing."""
+    operation, frozen = frozen_before_sending(stage, kind)
+    stage.worker("second")
+    done = stage.wait(operation, "succeeded")
+    waits(lambda: permit_is_over(stage, operation))
+    frozen.thaw()
+    waits(lambda: "EvidenceRecorded" in stage.names(operation))
+    (evidence,) = stage.fields(operation, "EvidenceRecorded")
+    assert (evidence["answered"], evidence["via"]) == ("not_sent", "reply")
+    assert (stage.requests(), stage.effects()) == (1, 1)
+    assert stage.get(operation).state == "succeeded"
+    stage.check_invariant(done)
+
+
+def test_a36_absence_permits_no_dispatch_while_the_sender_is_silent(stage: Stage) -> None:
+    """A36: the provider deduplicates nothing, and nothing is found: still no second dispatch.
+
+    Once the sender thaws and reports that it sent nothing, it is known, and is sent once.
+    """
+    operation, frozen = frozen_before_sending(stage, "unkeyed")
+    stage.worker("second")
+    waits(lambda: permit_is_over(stage, operation))
+    asked = len(stage.simulator.log().lookups())
+    stage.simulator.wait(lookups=asked + 3)
+    assert stage.get(operation).state == "outcome_unknown"
+    assert stage.names(operation).count("Dispatching") == 1
+    assert stage.requests() == 0
+    frozen.thaw()
+    done = stage.wait(operation, "succeeded")
+    assert stage.names(done).count("Dispatching") == 2
+    assert (stage.requests(), stage.effects()) == (1, 1)
+
+
+def test_a36_absence_permits_no_dispatch_when_the_sender_died(stage: Stage) -> None:
+    """A36: a killed sender may have sent; with no key, looking goes on and nothing is sent."""
+    operation, frozen = frozen_before_sending(stage, "unkeyed")
+    frozen.kill()
+    stage.worker("second")
+    waits(lambda: permit_is_over(stage, operation))
+    asked = len(stage.simulator.log().lookups())
+    stage.simulator.wait(lookups=asked + 3)
+    assert stage.get(operation).state == "outcome_unknown"
+    assert stage.names(operation).count("Dispatching") == 1
+    assert stage.requests() == 0

@@ -1,0 +1,200 @@
+"""A8, A10, A11: who starts the same business operation again, and who starts another one."""
+
+from __future__ import annotations
+
+import json
+import os
+import subprocess
+import sys
+from collections.abc import Callable
+from contextlib import ExitStack
+
+import pytest
+
+from settled import Identity, Money, OperationView, ParametersChanged
+from settled.domain.identity import provider_key
+from settled.domain.operation.lifecycle import LIFECYCLE
+from tests.battery.stage import AGENT, APPROVER, ROOT, Stage
+
+PROCESSES = 8
+
+
+def test_a8_eight_processes_intend_the_same_at_once(stage: Stage) -> None:
+    """A8: eight processes intend one identity at one moment: one operation, one request."""
+    command = [sys.executable, "-m", "tests.battery.intending", stage.url, "refund-request-9"]
+    env = {**os.environ, "PYTHONPATH": str(ROOT), "PSP_URL": stage.simulator.url}
+    stage.worker()
+    with ExitStack() as stack:
+        started = [
+            stack.enter_context(
+                subprocess.Popen(
+                    command, env=env, stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True
+                )
+            )
+            for _ in range(PROCESSES)
+        ]
+        for process in started:
+            assert process.stdout is not None and process.stdout.readline() == "ready\n"
+        for process in started:
+            assert process.stdin is not None
+            process.stdin.write("go\n")
+            process.stdin.flush()
+        answers = [json.loads(process.communicate(timeout=30)[0]) for process in started]
+    assert len({answer["key"] for answer in answers}) == 1
+    done = stage.wait(stage.intend(), "succeeded")
+    assert stage.names(done) == ["Intended", "Claimed", "Dispatching", "Succeeded"]
+    assert (stage.requests(), stage.effects()) == (1, 1)
+    stage.check_invariant(done, unsent=0)
+
+
+def test_a10_a_duplicate_with_another_amount_in_every_state(stage: Stage) -> None:
+    """A10: whatever state it is in, the stored parameters stand: refused, the stream untouched."""
+    brought = {state: bring(stage) for state, bring in _unworked().items()}
+    stage.worker()
+    brought |= {state: bring(stage) for state, bring in _worked().items()}
+    reached = {state: stage.wait(operation, state) for state, operation in brought.items()}
+    assert set(reached) == set(LIFECYCLE.states)
+    for state, operation in reached.items():
+        before = stage.app.operations.history(operation, by=AGENT)
+        seen = len(stage.simulator.log().calls(operation.provider_key or "none"))
+        with pytest.raises(ParametersChanged, match="another amount: stored 30.00 USD, given 35"):
+            _again(stage, operation, "35.00")
+        same = _again(stage, operation, "30.00")
+        assert (same.version, same.state) == (operation.version, state)
+        assert same.receipt == operation.receipt
+        after = stage.app.operations.history(operation, by=AGENT)
+        assert [entry.hash for entry in after] == [entry.hash for entry in before], state
+        assert len(stage.simulator.log().calls(operation.provider_key or "none")) == seen
+
+
+def test_a11_a_second_partial_refund_is_another_operation(stage: Stage) -> None:
+    """A11: the same amount again under a new identity is meant: two effects, two keys."""
+    stage.simulator.conduct(captured={"order-72": "100.00"})
+    stage.worker()
+    first = stage.wait(stage.intend("refund-request-9"), "succeeded")
+    second = stage.wait(stage.intend("refund-request-10"), "succeeded")
+    late = stage.intend("refund-request-9")
+    assert late.reference == first.reference != second.reference
+    assert (stage.requests(), stage.effects()) == (2, 2)
+    assert first.provider_key != second.provider_key
+    stage.check_invariant(first, second, unsent=0)
+
+
+Bring = Callable[[Stage], OperationView]
+
+
+def _again(stage: Stage, operation: OperationView, amount: str) -> OperationView:
+    params = {"order": operation.operation_id, "amount": Money(amount, "USD")}
+    kind = stage.app.kinds[operation.kind]
+    start = stage.app.operations.propose if kind.approvers else stage.app.operations.intend
+    return start(kind, operation.operation_id, params, by=AGENT)
+
+
+def _propose(stage: Stage, operation_id: str, kind: str = "decided") -> OperationView:
+    params = {"order": operation_id, "amount": Money("30.00", "USD")}
+    return stage.app.operations.propose(kind, operation_id, params, by=AGENT)
+
+
+def _unworked() -> dict[str, Bring]:
+    """Return what comes about while no worker runs."""
+    return {"cancelled": _cancelled, "expired": lambda stage: _propose(stage, "expired", "brief")}
+
+
+def _worked() -> dict[str, Bring]:
+    """Return how an operation comes into each of the other states, and stays there."""
+    return {
+        "succeeded": lambda stage: _intend(stage, "succeeded"),
+        "failed": _failed,
+        "reversed": _reversed,
+        "proposed": lambda stage: _propose(stage, "proposed"),
+        "rejected": _rejected,
+        "ready": _ready,
+        "claimed": _claimed,
+        "dispatching": _dispatching,
+        "outcome_unknown": _outcome_unknown,
+        "handed_over": _handed_over,
+        "accepted": _accepted,
+    }
+
+
+def _intend(stage: Stage, operation_id: str, kind: str = "refund") -> OperationView:
+    return stage.intend(operation_id, kind=kind, order=operation_id)
+
+
+def _cancelled(stage: Stage) -> OperationView:
+    operation = _intend(stage, "cancelled")
+    return stage.app.operations.cancel(operation, by=AGENT, reason="the customer kept it")
+
+
+def _failed(stage: Stage) -> OperationView:
+    stage.simulator.conduct(captured={"failed": "20.00"})
+    return _intend(stage, "failed")
+
+
+def _reversed(stage: Stage) -> OperationView:
+    done = stage.wait(_intend(stage, "reversed"), "succeeded")
+    told = stage.app.operations.record_evidence(
+        by=AGENT, provider="simulator", answered="reversed", reference=done.reference
+    )
+    assert told is not None
+    return told
+
+
+def _rejected(stage: Stage) -> OperationView:
+    proposal = _propose(stage, "rejected")
+    return stage.app.operations.reject(
+        proposal, version=1, digest=proposal.digest, by=APPROVER, reason="no receipt"
+    )
+
+
+def _ready(stage: Stage) -> OperationView:
+    """The provider refuses the first request before it does anything, and asks to be left alone."""
+    _plan(stage, "ready", execute=False, status=429, headers={"Retry-After": "300"})
+    return _intend(stage, "ready")
+
+
+def _claimed(stage: Stage) -> OperationView:
+    """What is asked before the dispatch is not answered."""
+    stage.simulator.fault(on="reads", hold_before=True)
+    operation = _intend(stage, "claimed", "asked")
+    stage.simulator.wait(held=1)
+    return operation
+
+
+def _dispatching(stage: Stage) -> OperationView:
+    _plan(stage, "dispatching", "patient", hold_after=True)
+    return _intend(stage, "dispatching", "patient")
+
+
+def _outcome_unknown(stage: Stage) -> OperationView:
+    """The reply is lost, and the resend is refused with the wish to be left alone."""
+    key = _plan(stage, "unknown", reply="close")
+    headers = {"Retry-After": "300"}
+    stage.simulator.fault(key=key, execute=False, status=429, headers=headers)
+    return _intend(stage, "unknown")
+
+
+def _handed_over(stage: Stage) -> OperationView:
+    stage.simulator.fault(reply="close")  # of the next request, which has no key
+    operation = stage.wait(_intend(stage, "handed", "nothing"), "handed_over")
+    return _told(stage, operation)
+
+
+def _told(stage: Stage, operation: OperationView) -> OperationView:
+    """Wait until its owner was told; then nothing happens to it for a while."""
+    while "OwnerNotified" not in stage.names(operation):
+        operation = stage.wait(operation, "handed_over")
+    return operation
+
+
+def _accepted(stage: Stage) -> OperationView:
+    stage.simulator.conduct(pending={})
+    return _intend(stage, "accepted", "told")
+
+
+def _plan(stage: Stage, operation_id: str, kind: str = "refund", **fault: object) -> str:
+    """Plan a fault for an operation that is not yet intended."""
+    identity = Identity("acme", kind, operation_id)
+    key = provider_key(stage.app.installation.id, identity, 1)
+    stage.simulator.fault(key=key, **fault)
+    return key

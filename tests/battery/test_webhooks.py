@@ -1,0 +1,190 @@
+"""What the provider tells by itself: early, late, twice, and across our own steps."""
+
+from __future__ import annotations
+
+import random
+import select
+import threading
+import time
+from collections import Counter
+from collections.abc import Callable, Iterator
+from concurrent.futures import ThreadPoolExecutor
+
+import httpx2
+import pytest
+
+from settled.domain.inbox import KIND as EVIDENCE
+from tests.battery.receiver import event_of, perform_elsewhere, receiving, tell
+from tests.battery.stage import AGENT, Stage
+
+CROSSINGS = 500
+"""On each of the two databases."""
+
+
+@pytest.fixture
+def endpoint(stage: Stage) -> Iterator[str]:
+    """Where the provider sends its events."""
+    with receiving(stage) as url:
+        yield url
+
+
+def waits(question: Callable[[], bool], seconds: float = 20) -> None:
+    """Wait until the store, or the provider, says so."""
+    deadline = time.monotonic() + seconds
+    while not question():
+        assert time.monotonic() < deadline, "not within the time"
+        select.select([], [], [], 0.01)
+
+
+def waiting(stage: Stage) -> int:
+    """Return how many events wait for their operation."""
+    return len(stage.app.journal.heads("acme", kind=EVIDENCE, states=["waiting"], limit=2000))
+
+
+def test_case_27_a_webhook_before_the_intent_is_kept_and_joined(
+    stage: Stage, endpoint: str
+) -> None:
+    """CASE 27: stored before it is acknowledged, and joined when the operation appears."""
+    perform_elsewhere(stage, "refund-request-9")
+    stage.simulator.send_webhooks(endpoint)
+    assert [event.status for event in stage.simulator.log().webhooks] == [200]
+    assert waiting(stage) == 1
+    operation = stage.intend("refund-request-9", order="refund-request-9")
+    stage.worker()
+    done = stage.wait(operation, "succeeded")
+    waits(lambda: waiting(stage) == 0)
+    assert done.reference == "re_1"
+    assert stage.names(done).count("Succeeded") == 1
+    assert stage.effects() == 1
+    (evidence,) = stage.app.journal.heads("acme", kind=EVIDENCE)
+    assert evidence.state == "joined"
+
+
+def test_case_27_evidence_by_reference_waits_until_the_reference_is_known(stage: Stage) -> None:
+    """CASE 27: a webhook that names only the provider's object is joined after the reply."""
+    said = stage.app.operations.record_evidence(
+        by=AGENT, provider="simulator", answered="performed", reference="re_1"
+    )
+    assert said is None
+    stage.worker()
+    done = stage.wait(stage.intend(), "succeeded")
+    waits(lambda: waiting(stage) == 0)
+    assert done.reference == "re_1"
+    assert stage.names(done)[-1] == "EvidenceRecorded"
+    assert (stage.requests(), stage.effects()) == (1, 1)
+
+
+def test_case_28_the_same_webhook_three_times_at_once(stage: Stage) -> None:
+    """CASE 28: three copies within milliseconds settle it once."""
+    stage.simulator.conduct(pending={})
+    stage.worker()
+    operation = stage.wait(stage.intend(), "accepted")
+    stage.simulator.settle("re_1", "succeeded")
+    event = event_of(stage, "re_1")
+    together = threading.Barrier(3)
+
+    def copy(_: int) -> None:
+        together.wait(10)
+        tell(stage, event, operation_id=operation.operation_id)
+
+    with ThreadPoolExecutor(3) as pool:
+        list(pool.map(copy, range(3)))
+    done = stage.wait(operation, "succeeded")
+    names = Counter(stage.names(done))
+    assert names["Succeeded"] == 1
+    assert names["EvidenceRecorded"] <= 1, "the same words are kept once"
+    assert names["Contradicted"] == 0
+    assert (stage.requests(), stage.effects()) == (1, 1)
+
+
+def test_case_28_three_copies_before_the_operation_are_one(stage: Stage) -> None:
+    """CASE 28: copies that nothing is known of yet are one piece of evidence."""
+    perform_elsewhere(stage, "refund-request-9")
+    event = event_of(stage, "re_1")
+    with ThreadPoolExecutor(3) as pool:
+        list(pool.map(lambda _: tell(stage, event), range(3)))
+    assert waiting(stage) == 1
+    stage.worker()
+    operation = stage.intend("refund-request-9", order="refund-request-9")
+    done = stage.wait(operation, "succeeded")
+    waits(lambda: waiting(stage) == 0)
+    assert stage.names(done).count("Succeeded") == 1
+    assert stage.effects() == 1
+
+
+def test_case_29_reply_and_webhook_settle_at_once(stage: Stage, endpoint: str) -> None:
+    """CASE 29: the webhook settles it while the reply is on its way; the reply is evidence."""
+    stage.simulator.conduct(webhooks={"url": endpoint, "when": "before_reply"})
+    stage.simulator.fault(hold_after=True)
+    worker = stage.worker()
+    operation = stage.intend("refund-request-9", order="refund-request-9")
+    stage.simulator.wait(held=1, webhooks=1)
+    settled = stage.get(operation)
+    assert (settled.state, stage.fields(settled, "Succeeded")[0]["via"]) == ("succeeded", "webhook")
+    stage.simulator.release()
+    waits(lambda: "EvidenceRecorded" in stage.names(operation))
+    assert stage.names(operation).count("Succeeded") == 1
+    assert stage.fields(operation, "EvidenceRecorded")[0]["via"] == "reply"
+    assert (stage.requests(), stage.effects()) == (1, 1)
+    assert worker.terminate() == 0
+    assert "Traceback" not in stage.log_of(worker)
+    stage.check_invariant(settled)
+
+
+def test_a38_webhook_and_intent_cross_in_every_order(stage: Stage) -> None:
+    """A38: 500 crossings a database, a worker at work meanwhile: each joined, settled once."""
+    seed = random.randrange(1 << 32)
+    print(f"seed {seed}")
+    chance = random.Random(seed)
+    names = [f"refund-request-{number}" for number in range(CROSSINGS)]
+    with httpx2.Client() as client, ThreadPoolExecutor(8) as pool:
+        list(pool.map(lambda name: perform_elsewhere(stage, name, client=client), names))
+    effects = {effect.fields["order"]: effect for effect in stage.simulator.effects()}
+    assert len(effects) == CROSSINGS
+    events = {
+        name: {"id": f"evt_{effect.id}_succeeded", "data": effect.shown()}
+        for name, effect in effects.items()
+    }
+    stage.worker(concurrency=50)
+    early = Counter[bool]()
+
+    def hear(name: str) -> None:
+        early[tell(stage, events[name]) is None] += 1
+
+    def intend(name: str) -> None:
+        stage.intend(name, order=name)
+
+    def cross(plan: tuple[str, str, float]) -> None:
+        name, order, gap_seconds = plan
+        if order == "together":
+            rival = threading.Thread(target=hear, args=(name,))
+            rival.start()
+            intend(name)
+            rival.join()
+            return
+        first, second = (hear, intend) if order == "webhook first" else (intend, hear)
+        first(name)
+        select.select([], [], [], gap_seconds)
+        second(name)
+
+    orders = ("webhook first", "together", "intent first")
+    plans = [
+        (name, orders[number % 3], chance.choice((0, 0.002, 0.01, 0.03)))
+        for number, name in enumerate(names)
+    ]
+    chance.shuffle(plans)
+    with ThreadPoolExecutor(16) as pool:
+        list(pool.map(cross, plans))
+    waits(lambda: waiting(stage) == 0 and not stage.app.journal.heads(
+        "acme", kind="refund", states=["ready", "claimed", "dispatching", "outcome_unknown"]
+    ), seconds=60)  # fmt: skip
+    assert early[True] and early[False], early
+    requests = Counter(request.key for request in stage.simulator.log().requests)
+    for name in names:
+        view = stage.app.operations.get("refund", name, by=AGENT)
+        history = Counter(stage.names(view))
+        assert (view.state, view.reference) == ("succeeded", effects[name].id), history
+        assert history["Succeeded"] == 1
+        assert history["Contradicted"] == history["HandedOver"] == 0
+        assert requests[view.provider_key] - 1 <= history["Dispatching"]
+    assert stage.effects() == CROSSINGS

@@ -1,0 +1,73 @@
+"""Every Python snippet of the README and the docs runs: readers copy them before they read on.
+
+The snippets of one document are one program, run in an empty folder as a reader would run it. Only
+the addresses of the provider and of the server are put in.
+"""
+
+from __future__ import annotations
+
+import os
+import re
+import subprocess
+import sys
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+
+from settled.infrastructure.simulator.client import SimulatorClient
+from settled.infrastructure.testing.postgres_server import PostgresServer
+from settled.infrastructure.testing.simulator_fixtures import simulator, simulator_process
+
+__all__ = ["simulator", "simulator_process"]
+
+ROOT = Path(__file__).resolve().parents[2]
+PROVIDER = "https://psp.example"
+SERVER = "postgresql://shop@db.example/shop"
+
+PRINTED = {"README.md": "succeeded re_1\n"}
+"""What a document's snippets print, where it says so or leaves no doubt."""
+
+
+def blocks(text: str) -> list[str]:
+    return re.findall(r"^```python\n(.*?)^```$", text, re.MULTILINE | re.DOTALL)
+
+
+DOCUMENTS = {
+    path.relative_to(ROOT).as_posix(): blocks(path.read_text(encoding="utf-8"))
+    for path in (ROOT / "README.md", *sorted((ROOT / "docs").rglob("*.md")))
+}
+WITH_SNIPPETS = [name for name, found in DOCUMENTS.items() if found]
+
+
+@pytest.fixture(scope="module")
+def server() -> Iterator[PostgresServer]:
+    """A server that waits for the disk, as every store of settled's has to."""
+    with PostgresServer(fsync=True) as running:
+        yield running
+
+
+def test_there_are_snippets() -> None:
+    """A pattern that matches nothing would make every document hold."""
+    assert {"README.md", "docs/getting-started.md"} <= set(WITH_SNIPPETS)
+
+
+@pytest.mark.parametrize("name", WITH_SNIPPETS)
+def test_document(
+    name: str, tmp_path: Path, simulator: SimulatorClient, server: PostgresServer
+) -> None:
+    """The document's program ends without an error, and prints what it is said to print."""
+    text = "\n".join(DOCUMENTS[name])
+    text = text.replace(PROVIDER, simulator.url).replace(SERVER, server.url())
+    (tmp_path / "snippets.py").write_text(text, encoding="utf-8")
+    done = subprocess.run(
+        [sys.executable, "snippets.py"],
+        cwd=tmp_path,
+        env=os.environ | {"PYTHONPATH": str(ROOT), "SETTLED_STATE_DIR": str(tmp_path)},
+        capture_output=True,
+        text=True,
+        timeout=120,
+    )
+    assert done.returncode == 0, done.stdout + done.stderr
+    if name in PRINTED:
+        assert PRINTED[name] in done.stdout  # beside the log of the embedded worker
