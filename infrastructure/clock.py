@@ -18,6 +18,11 @@ def elapsed_seconds() -> float:
     return time.clock_gettime(_BOOT_CLOCK)
 
 
+def chance() -> float:
+    """Return a number in [0, 1), for jitter."""
+    return random.random()
+
+
 class StoreClock:
     """The store's time: its last sample plus what has elapsed here since.
 
@@ -63,4 +68,4 @@ class StoreClock:
 
     def uniform(self) -> float:
         """Return a number in [0, 1)."""
-        return random.random()
+        return chance()

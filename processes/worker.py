@@ -27,6 +27,9 @@ from settled.processes.runner import Runner
 ANCHOR_SECONDS = 1.0
 """How often it is noted outside the database how far the log has come."""
 
+ENROL_RETRY_SECONDS = 0.5
+"""How long a store that is away is left alone before a place among the workers is asked for."""
+
 RECORD_SECONDS = 10.0
 """How long a stopping worker tries to record what it cut short."""
 
@@ -81,6 +84,7 @@ class Heart(threading.Thread):
                 if gone := self._membership.sweep():
                     self._log.warning("workers_gone", epochs=list(gone))
             except StoreError as error:
+                waited[self._renew] = self._lease_seconds  # the lock may be gone with the connection
                 self._log.warning("heartbeat_failed", error=str(error))
 
     def _renew(self) -> None:
@@ -118,20 +122,36 @@ class Worker:
         Raises InstallationChanged when the database is not where it was bound: nothing is
         dispatched from a copy until it is adopted.
         """
-        installation = await asyncio.to_thread(self.ledger.journal.installation)
-        if installation.changed:
+        membership: Membership | None = await asyncio.to_thread(self._enrol)
+        while membership is not None:
+            await self._serve(membership)
+            membership = await self._enrol_again()
+
+    def _enrol(self) -> Membership:
+        """Take a place among the workers, where the database still is what it was bound to.
+
+        Asked each time: a server that went away may come back restored to an earlier point.
+        """
+        journal, settings = self.ledger.journal, self.settings
+        if changed := journal.installation().changed:
             raise InstallationChanged(
-                f"This database is not where it was: {installation.changed}.",
+                f"This database is not where it was: {changed}.",
                 hint="Make sure that no other copy is worked on, then run `settled adopt`.",
             )
-        while not self._stopping.is_set():
-            await self._serve()
+        return journal.enrol(settings.name, settings.lease_seconds)
 
-    async def _serve(self) -> None:
+    async def _enrol_again(self) -> Membership | None:
+        """Take another place, however long the store is away; None when told to stop."""
+        while not self._stopping.is_set():
+            try:
+                return await asyncio.to_thread(self._enrol)
+            except StoreUnavailable as error:
+                structlog.get_logger("settled.worker").warning("enrol_failed", error=str(error))
+                await self._pause(ENROL_RETRY_SECONDS, full=False)
+        return None
+
+    async def _serve(self, membership: Membership) -> None:
         settings = self.settings
-        membership = await asyncio.to_thread(
-            self.ledger.journal.enrol, settings.name, settings.lease_seconds
-        )
         self._cut.clear()
         heart = Heart(self.ledger, membership, settings.lease_seconds)
         heart.start()
@@ -151,10 +171,17 @@ class Worker:
             await self._drain()
             pulse.cancel()
             await asyncio.to_thread(heart.stop)
-            if not heart.lost.is_set():
-                await asyncio.to_thread(membership.leave)
-            await asyncio.to_thread(self.ledger.journal.anchor)
+            await asyncio.to_thread(self._leave, membership, heart.lost.is_set())
             log.info("stopped", lost_lease=heart.lost.is_set())
+
+    def _leave(self, membership: Membership, lost: bool) -> None:
+        """Give the place up. Where the store is away, the lease and the lock end by themselves."""
+        try:
+            if not lost:
+                membership.leave()
+            self.ledger.journal.anchor()
+        except StoreUnavailable as error:
+            structlog.get_logger("settled.worker").warning("leave_failed", error=str(error))
 
     async def _loop(self, runner: Runner, epoch: int, heart: Heart) -> None:
         pause_seconds = 0.0

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import signal
 import threading
 from collections.abc import Callable, Iterable, Sequence
 from types import TracebackType
@@ -104,6 +105,27 @@ class App:
             settings = settings or WorkerSettings(name="embedded")
             self._background = BackgroundWorker(lambda: self.worker(settings))
             self._background.start()
+
+    def run_worker(self, settings: WorkerSettings | None = None) -> None:
+        """Run a worker in this process, on the main thread, until SIGTERM or SIGINT.
+
+        The first of them lets running calls end; the second ends the process at once.
+        """
+        asyncio.run(self._work(self.worker(settings or WorkerSettings())))
+
+    async def _work(self, worker: Worker) -> None:
+        loop = asyncio.get_running_loop()
+        numbers = (signal.SIGTERM, signal.SIGINT)
+
+        def stop() -> None:
+            worker.stop()
+            for number in numbers:
+                loop.remove_signal_handler(number)
+                signal.signal(number, signal.SIG_DFL)  # whoever asks twice does not want to wait
+
+        for number in numbers:
+            loop.add_signal_handler(number, stop)
+        await worker.run()
 
     def projector(self) -> Projector:
         """Return what folds the log into projections, and reads their tables.

@@ -3,6 +3,7 @@
 - `JournalSuite` is the conformance suite of the journal, `AdapterSuite` that of provider adapters.
 - `running_simulator` starts the controllable provider as a process of its own.
 - `PostgresServer` starts a real PostgreSQL server from a wheel (extra `pg-local`).
+- `assert_idempotent` applies each event of a log twice to a projection.
 - `FaultRelay` stands before a server and loses, holds, delays or refuses.
 
 Importing this needs pytest (extra `test`).
@@ -19,6 +20,7 @@ from settled.infrastructure.testing.journal_suite import (
     sqlite_store,
 )
 from settled.infrastructure.testing.postgres_server import PostgresServer
+from settled.infrastructure.testing.projection_rules import assert_idempotent
 
 __all__ = [
     "AdapterSuite",
@@ -28,6 +30,7 @@ __all__ = [
     "PostgresServer",
     "SimulatorClient",
     "Store",
+    "assert_idempotent",
     "postgres_store",
     "running_simulator",
     "simulator_contract",

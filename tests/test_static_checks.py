@@ -14,7 +14,7 @@ from pathlib import Path
 import pytest
 
 ROOT = Path(__file__).resolve().parents[1]
-FOLDERS = ("domain", "infrastructure", "processes", "projections", "settled", "tests")
+FOLDERS = ("docs", "domain", "infrastructure", "processes", "projections", "settled", "tests")
 
 CHECKS = {
     "ruff format": [sys.executable, "-m", "ruff", "format", "--check", "."],

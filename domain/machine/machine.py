@@ -7,7 +7,6 @@ from typing import Any, ClassVar, Self
 from uuid import UUID
 
 from eventsourcing.domain import BaseAggregate
-from eventsourcing.utils import register_topic
 
 from settled.domain.clock import Stamp
 from settled.domain.errors import DeclarationError, InvalidLifecycle
@@ -30,6 +29,11 @@ class StateMachine(BaseAggregate[UUID]):
 
     def __init_subclass__(cls, **kwargs: Any) -> None:
         """Check that the lifecycle and the events speak of the same things."""
+        if "EVENTS" in cls.__dict__ and not cls.__dict__.get("TOPIC"):
+            raise DeclarationError(
+                f"{cls.__name__} has no TOPIC.",
+                hint='A machine is known by a name that never changes: TOPIC = "deployment".',
+            )
         super().__init_subclass__(**kwargs)
         if "EVENTS" not in cls.__dict__:
             return
@@ -38,8 +42,6 @@ class StateMachine(BaseAggregate[UUID]):
             odd = ", ".join(sorted(named ^ set(cls.LIFECYCLE.events)))
             raise InvalidLifecycle(f"{cls.__name__}: EVENTS and LIFECYCLE do not both name {odd}.")
         bind({event.TOPIC: cls for event in cls.EVENTS})
-        if topic := cls.__dict__.get("TOPIC"):
-            register_topic(topic, cls)
 
     @classmethod
     def shell(cls, event: Event) -> Self:
@@ -51,14 +53,15 @@ class StateMachine(BaseAggregate[UUID]):
             timestamp=event.timestamp,
         )
         machine.prepare()
+        first: Any = event
         try:
-            machine.tenant, machine.identity = getattr(event, "tenant"), getattr(event, "identity")
+            machine.tenant, machine.identity = first.tenant, first.identity
         except AttributeError as error:
             raise DeclarationError(
                 f"{cls.__name__} begins with {event.name()}: {error}.",
                 hint="The first event of a stream has the fields tenant and identity.",
             ) from error
-        machine.kind = getattr(event, "kind", cls.LIFECYCLE.name)
+        machine.kind = getattr(first, "kind", cls.LIFECYCLE.name)
         return machine
 
     def prepare(self) -> None:
@@ -74,7 +77,8 @@ class StateMachine(BaseAggregate[UUID]):
 
     @classmethod
     def begin(cls, event_class: type[Event], stream: UUID, stamp: Stamp, **fields: Any) -> Self:
-        """Record the first event of a new stream."""
+        """Record the first event of a new stream. Raises TransitionRefused for another event."""
+        cls.LIFECYCLE.step(ABSENT, event_class.name())
         event = _make(event_class, stream, 1, stamp, fields)
         machine: Any = event.mutate(None)
         assert isinstance(machine, cls)

@@ -309,6 +309,8 @@ class OutcomeUnknown(Event):
 
     Causes: reply_lost, owner_gone, unclear_answer, shut_down, evidence, adopted. `attempt_out` is
     False when the last attempt itself was proven not sent and an earlier one is what is unknown.
+    `answered` is what an answer meant, if there was one, and `reference` the object that it named:
+    whose that is has to be looked up. With `look_up` that is decided, and nothing is sent before.
     """
 
     TOPIC: ClassVar[str] = "settled.operation.OutcomeUnknown"
@@ -320,6 +322,9 @@ class OutcomeUnknown(Event):
     waited: bool
     attempt_out: bool
     next_at: datetime
+    answered: str | None = None
+    reference: str | None = None
+    look_up: bool = False
     evidence: dict[str, Any] | None = None
 
     def apply(self, operation: Operation) -> None:
@@ -346,7 +351,7 @@ class LookedUp(Event):
         """Fold."""
         operation.looked_up += 1
         operation.waits += self.waited
-        operation.take_reference(self.reference)
+        operation.take_answer(self.answered, self.reference)
         if self.answered == "absent":
             operation.last_absent_at = self.timestamp
         operation.last_reason, operation.last_rule = self.reason, self.rule

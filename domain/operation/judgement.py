@@ -141,10 +141,10 @@ def admit(
             and not operation.contradicted
         ):
             return _succeed(operation, _told(finding), stamp, finding)
-        case "succeeded" if (
-            finding.answered in (Answered.REVERSED, Answered.FAILED)
-            and not _of_another(operation, finding)
-        ):
+        case "succeeded" if finding.answered in (
+            Answered.REVERSED,
+            Answered.FAILED,
+        ) and not _of_another(operation, finding):
             return operation.record(
                 ev.Reversed,
                 stamp,
@@ -152,10 +152,10 @@ def admit(
                 reason=finding.reason,
                 evidence=_evidence(finding),
             )
-        case "succeeded" if (
-            finding.answered in (Answered.PERFORMED, Answered.PENDING)
-            and _of_another(operation, finding)
-        ):
+        case "succeeded" if finding.answered in (
+            Answered.PERFORMED,
+            Answered.PENDING,
+        ) and _of_another(operation, finding):
             return _contradict(operation, finding, stamp)
         case state if (
             state in _CLAIMS_NO_EFFECT and positive and not _is_old_news(operation, finding)
@@ -275,6 +275,9 @@ def _go_on(
         waited=waited,
         attempt_out=finding is None or finding.answered is not Answered.NOT_SENT,
         next_at=next_at,
+        answered=finding.answered.value if finding else None,
+        reference=finding.reference if finding else None,
+        look_up=step.kind is StepKind.LOOK_UP,
         evidence=_evidence(finding),
     )
 
@@ -287,9 +290,7 @@ def _told(finding: Finding) -> Step:
     return Step(StepKind.SETTLE_SUCCEEDED, "evidence after hand-over", finding.reason)
 
 
-def _concludes(
-    operation: Operation, step: Step, finding: Finding, attempt: int | None
-) -> bool:
+def _concludes(operation: Operation, step: Step, finding: Finding, attempt: int | None) -> bool:
     """Tell whether evidence that came by itself is enough for a step."""
     match step.kind:
         case StepKind.ACCEPT:

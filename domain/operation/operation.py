@@ -21,6 +21,9 @@ from settled.domain.provider import SealedRequest
 from settled.domain.recovery import Situation
 
 CATEGORY = "operation"
+KNOWN_THERE = ("duplicate", "duplicate_of", "in_progress", "name_taken")
+"""Answers by which a provider says that it has had this request, or one under this name."""
+
 CLAIM_SECONDS = 60.0
 """How long a claim may stand before its row is looked at again; its worker sends at once."""
 
@@ -80,9 +83,12 @@ class Operation(StateMachine):
         self.sender_reported = True
         self.looked_up = 0
         self.waits = 0
+        self.asking = False
+        self.known_there = False
         self.last_absent_at: datetime | None = None
         self.accepted_at: datetime | None = None
         self.reference: str | None = None
+        self.reference_is_theirs = False  # named by a refusal, and not compared yet
         self.receipt: dict[str, Any] | None = None
         self.owner_name: str | None = None
         self.handed_over_at: datetime | None = None
@@ -162,11 +168,12 @@ class Operation(StateMachine):
             or all(a.credential_fingerprint == today.credential_fingerprint for a in out),
             timeout=timedelta(seconds=self.terms.call_timeout_seconds),
             give_up_at=self.give_up_at,
-            looked_up=self.looked_up,
+            looked_up=max(self.looked_up, int(self.asking)),
             last_lookup_absent_at=self.last_absent_at,
             handle=self.reference,
             accepted_at=self.accepted_at,
             waits=self.waits,
+            known_there=self.known_there,
         )
 
     # Guards, named by the lifecycle.
@@ -253,9 +260,27 @@ class Operation(StateMachine):
 
     def take_reference(self, reference: str | None) -> None:
         """Remember the provider's name for the effect."""
-        if reference is not None and reference != self.reference:
-            self.reference = reference
-            self.new_references.append((self.terms.provider, reference))
+        if reference is None or (reference == self.reference and not self.reference_is_theirs):
+            return
+        self.reference, self.reference_is_theirs = reference, False
+        self.new_references.append((self.terms.provider, reference))
+
+    def take_answer(self, answered: str | None, reference: str | None) -> None:
+        """Remember what a look-up says about the effect."""
+        if answered in KNOWN_THERE:
+            self.take_refusal(reference)
+        else:
+            self.take_reference(reference)
+
+    def take_refusal(self, reference: str | None) -> None:
+        """Remember that the provider refuses because it has had this already.
+
+        The object that it names may be somebody else's until it is compared, so it is read by
+        that name and not yet kept as ours.
+        """
+        self.known_there = True
+        if reference is not None and self.reference is None:
+            self.reference, self.reference_is_theirs = reference, True
 
     def take_unknown(self, event: ev.OutcomeUnknown) -> None:
         """Remember that an effect may exist."""
@@ -264,6 +289,9 @@ class Operation(StateMachine):
             self.attempt_not_out()
         self.sender_reported = event.sender_reported
         self.waits += event.waited
+        self.asking = self.asking or event.look_up
+        if event.answered in KNOWN_THERE:
+            self.take_refusal(event.reference)
         self.adopted = self.adopted or event.cause in ("adopted", "evidence") and not self.out
 
     def attempt_not_out(self) -> None:
@@ -275,14 +303,16 @@ class Operation(StateMachine):
     def nothing_out(self) -> None:
         """Remember that of no attempt so far anything exists."""
         self.attempts = tuple(replace(attempt, out=False) for attempt in self.attempts)
-        self.adopted = False
+        self.adopted = self.known_there = False
         self.sender_reported = True
 
     def reissue(self, generation: int, key: str) -> None:
         """Begin a new generation: another key, and the request is sealed anew."""
         self.generation, self.provider_key = generation, key
         self.request = self.reference = self.accepted_at = self.last_absent_at = None
+        self.reference_is_theirs = False
         self.looked_up = self.waits = 0
+        self.asking = False
 
     def hand_over(self, to: str, at: datetime, next_at: datetime) -> None:
         """Remember who reconciles, and since when."""

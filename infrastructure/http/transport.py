@@ -110,8 +110,10 @@ class SingleAttempt:
                 content=body,
                 extensions={"trace": trace, "timeout": limits},
             )
+            # Made outside the time limit: reading the authorities takes a busy host a while.
+            pool = self._pool()
             async with asyncio.timeout(timeout_seconds):
-                response = await self._pool().handle_async_request(request)
+                response = await pool.handle_async_request(request)
                 status = response.status_code
                 return await _read(response)
         except _Forbidden as forbade:

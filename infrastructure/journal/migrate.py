@@ -110,7 +110,7 @@ def check(target: Target) -> None:
     if missing := pending(target):
         raise StoreNotMigrated(
             f"The store lacks {', '.join(step.name for step in missing)}.",
-            hint="Run `settled migrate` first; `settled migrate --sql` prints what it would run.",
+            hint="Run `settled migrate` first; `settled migrate --print` prints what it would run.",
         )
 
 

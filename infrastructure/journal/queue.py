@@ -6,7 +6,6 @@ heavy load the units that came in during one commit share the next.
 
 from __future__ import annotations
 
-import random
 import threading
 import time
 from collections import deque
@@ -20,6 +19,7 @@ from settled.domain.errors import StoreUnavailable
 from settled.domain.journal.judge import next_group
 from settled.domain.journal.port import Committer
 from settled.domain.journal.unit import Answer, Busy, Unit
+from settled.infrastructure.clock import chance
 
 GROUP_SIZE = 200
 BUSY_PATIENCE_SECONDS = 10.0
@@ -127,7 +127,8 @@ class CommitQueue:
                 group = self._take_group(now)
                 if tasks or group or (self._closing and not self._units):
                     return tasks, group
-                wake_at = min((w.not_before for w in self._units), default=None)
+                pauses = (w.not_before for w in self._units if w.not_before > now)
+                wake_at = min(pauses, default=None)
                 self._changed.wait(None if wake_at is None else max(0.0, wake_at - now))
 
     def _take_group(self, now: float) -> list[_Waiting]:
@@ -179,7 +180,7 @@ class CommitQueue:
         for waiting in busy:
             waiting.tries += 1
             longest = min(_LAST_PAUSE_SECONDS, _FIRST_PAUSE_SECONDS * 2.0 ** min(waiting.tries, 9))
-            waiting.not_before = time.monotonic() + random.uniform(0, longest)
+            waiting.not_before = time.monotonic() + chance() * longest
         with self._changed:
             self._units.extendleft(reversed(busy))
 

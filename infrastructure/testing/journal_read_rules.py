@@ -169,7 +169,7 @@ class ReadRules(JournalRules):
             ({"parked": True}, ""),
             ({"limit": 2}, "ab"),
         ],
-        ids=lambda value: "-".join(map(str, value)) if isinstance(value, dict) else None,
+        ids=str,
     )
     def test_heads_meet_every_filter(
         self, journal: Journal, committer: Committer, filters: dict[str, Any], found: str

@@ -22,7 +22,10 @@ def demo(db: str | None, keep: bool, as_json: bool) -> int:
     from settled.demo.stage import stage
     from settled.demo.story import tell
 
-    say = (lambda line: None) if as_json else click.echo
+    def say(line: str) -> None:
+        if not as_json:
+            click.echo(line)
+
     with stage(db, keep) as place:
         story = tell(place, say)
     if as_json:

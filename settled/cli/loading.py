@@ -9,7 +9,7 @@ from importlib import import_module
 from importlib.util import module_from_spec, spec_from_file_location
 from pathlib import Path
 from types import ModuleType
-from typing import Any, cast
+from typing import Any, TypeGuard, cast
 
 from settled.domain.errors import InvalidKind, SettledError
 from settled.domain.kind import Kind
@@ -80,9 +80,14 @@ def _named(module: ModuleType, name: str) -> list[object]:
     return [value]
 
 
+def _is_kind(value: object) -> TypeGuard[Kind[Any]]:
+    return isinstance(value, Kind)
+
+
 def _kinds_in(values: Iterable[object]) -> list[Kind[Any]]:
     kinds: list[Kind[Any]] = []
     for value in values:
-        if isinstance(value, Kind) and not any(value is kind for kind in kinds):
+        # A module may name one twice.
+        if _is_kind(value) and not any(value is kind for kind in kinds):
             kinds.append(value)
     return kinds

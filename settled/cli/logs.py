@@ -10,15 +10,17 @@ def configure_logging() -> None:
     import orjson
     import structlog
 
+    # Tracebacks are plain either way: the richer forms show local variables, secrets among them.
     if sys.stderr.isatty():
-        last: list[structlog.typing.Processor] = [structlog.dev.ConsoleRenderer()]
+        console = structlog.dev.ConsoleRenderer(exception_formatter=structlog.dev.plain_traceback)
+        last: list[structlog.typing.Processor] = [console]
     else:
 
         def as_text(document: object, **_: object) -> str:
             return orjson.dumps(document, default=str).decode()
 
         last = [
-            structlog.processors.dict_tracebacks,
+            structlog.processors.format_exc_info,
             structlog.processors.JSONRenderer(serializer=as_text),
         ]
     structlog.configure(

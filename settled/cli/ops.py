@@ -52,6 +52,8 @@ def list_operations(
             limit=limit + 1,
         )
         workers = {worker.epoch: worker.name for worker in journal.workers()}
+    if not rows:
+        _refuse_what_is_no_name(tenant, kind)
     more = len(rows) > limit
     rows = sorted(
         rows[:limit], key=lambda row: (row.due_at is None, row.due_at or now, row.identity)
@@ -115,6 +117,13 @@ def _read(
     operation = EventMapper(DerivedKeys(journal.installation().secret)).fold(records)
     assert isinstance(operation, Operation), "the stream of an operation holds one"
     return view_of(operation), history_of(records)
+
+
+def _refuse_what_is_no_name(tenant: str | None, kind: str | None) -> None:
+    """Raise InvalidIdentity for a name that nothing can have; "nothing has it" would hide that."""
+    from settled.domain.identity import Identity
+
+    Identity(tenant or "any", kind or "any", "any")
 
 
 def _nothing(

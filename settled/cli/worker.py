@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import os
 import shlex
-import signal
 from typing import TYPE_CHECKING
 
 import click
@@ -13,10 +12,12 @@ from settled.cli.options import accept_unsafe_option, json_option, kinds_option,
 from settled.cli.output import print_json
 
 if TYPE_CHECKING:
+    import threading
+
     from settled.app import App
     from settled.domain.journal.port import Journal
     from settled.domain.notifier import Notifier
-    from settled.processes.worker import Worker, WorkerSettings
+    from settled.processes.worker import WorkerSettings
 
 _LOOK_SECONDS = 0.02
 """How often the list of workers is looked at until this one is on it."""
@@ -33,6 +34,13 @@ def _default_name() -> str:
 @click.option("--concurrency", type=click.IntRange(1, 10_000), default=100, show_default=True)
 @click.option("--lease-seconds", type=click.FloatRange(0.1), default=10.0, show_default=True)
 @click.option("--idle-seconds", type=click.FloatRange(0.001), default=0.1, show_default=True)
+@click.option(
+    "--drain-seconds",
+    type=click.FloatRange(0),
+    default=10.0,
+    show_default=True,
+    help="How long running calls may go on once it is told to stop.",
+)
 @click.option("--notify-command", help="Told of what is handed over: gets JSON on its input.")
 @accept_unsafe_option
 @json_option
@@ -43,6 +51,7 @@ def worker(
     concurrency: int,
     lease_seconds: float,
     idle_seconds: float,
+    drain_seconds: float,
     notify_command: str | None,
     accept_unsafe_store: bool,
     as_json: bool,
@@ -52,8 +61,6 @@ def worker(
     The first of them lets running calls end; the second ends the process at once. One line on
     standard output says that it works; the log goes to standard error.
     """
-    import asyncio
-
     from settled.app import App
     from settled.cli.loading import load_kinds
     from settled.cli.logs import configure_logging
@@ -66,6 +73,7 @@ def worker(
         concurrency=concurrency,
         lease_seconds=lease_seconds,
         idle_seconds=idle_seconds,
+        drain_seconds=drain_seconds,
     )
     with App(
         url,
@@ -77,56 +85,44 @@ def worker(
         if not accept_unsafe_store:
             _refuse_unsafe(app.journal)
         _name_unserved(app)
-        asyncio.run(_run(app, settings, as_json))
+        _work(app, settings, as_json)
 
 
-async def _run(app: App, settings: WorkerSettings, as_json: bool) -> None:
-    import asyncio
+def _work(app: App, settings: WorkerSettings, as_json: bool) -> None:
+    import threading
 
-    before = {row.epoch for row in await asyncio.to_thread(app.journal.workers)}
-    working = app.worker(settings)
-    _stop_on_signals(working)
-    announcing = asyncio.create_task(_announce(app, settings.name, before, as_json))
+    before = {row.epoch for row in app.journal.workers()}
+    over = threading.Event()
+    announcing = threading.Thread(
+        target=_announce, args=(app, settings.name, before, as_json, over), daemon=True
+    )
+    announcing.start()
     try:
-        await working.run()
+        app.run_worker(settings)
     finally:
-        announcing.cancel()
-        await asyncio.wait({announcing})
-    if not announcing.cancelled():
-        announcing.result()  # raises what kept it from announcing
+        over.set()
+        announcing.join()
 
 
-async def _announce(app: App, name: str, before: set[int], as_json: bool) -> None:
+def _announce(app: App, name: str, before: set[int], as_json: bool, over: threading.Event) -> None:
     """Say that the worker has its place among the others, once it has it."""
-    import asyncio
+    from settled.domain.errors import StoreUnavailable
 
-    while True:
-        rows = await asyncio.to_thread(app.journal.workers)
+    while not over.wait(_LOOK_SECONDS):
+        try:
+            rows = app.journal.workers()
+        except StoreUnavailable:
+            continue  # the worker itself says so in the log, and goes on trying
         if any(row.name == name and row.epoch not in before for row in rows):
             break
-        await asyncio.sleep(_LOOK_SECONDS)
+    else:
+        return
     kinds = sorted(app.kinds.by_name)
     if as_json:
         ready = {"ready": True, "worker": name, "pid": os.getpid(), "kinds": kinds}
         print_json(ready, one_line=True)
     else:
         click.echo(f"{name} works on {', '.join(kinds)} (pid {os.getpid()})")
-
-
-def _stop_on_signals(working: Worker) -> None:
-    import asyncio
-
-    loop = asyncio.get_running_loop()
-    numbers = (signal.SIGTERM, signal.SIGINT)
-
-    def stop() -> None:
-        working.stop()
-        for number in numbers:
-            loop.remove_signal_handler(number)
-            signal.signal(number, signal.SIG_DFL)  # whoever asks twice does not want to wait
-
-    for number in numbers:
-        loop.add_signal_handler(number, stop)
 
 
 def _notifier(command: str | None) -> Notifier | None:

@@ -10,7 +10,7 @@ import signal
 import subprocess
 import sys
 from collections.abc import Generator
-from contextlib import contextmanager
+from contextlib import ExitStack, contextmanager
 from dataclasses import dataclass, field
 from pathlib import Path
 from tempfile import mkdtemp
@@ -75,20 +75,19 @@ class WorkerProcess:
 @contextmanager
 def stage(db: str | None, keep: bool) -> Generator[Place]:
     """Make a folder and a migrated store, and remove both at the end unless they are kept."""
-    folder = Path(mkdtemp(prefix="settled-demo-"))
-    url = _own_schema(db) if db is not None else f"sqlite:///{folder / 'demo.db'}"
-    place = Place(folder, url)
-    try:
-        with open_target(url) as target:
+    schema_url = _own_schema(db) if db is not None else None
+    with ExitStack() as cleaning:
+        folder = Path(mkdtemp(prefix="settled-demo-"))
+        if not keep:
+            cleaning.callback(shutil.rmtree, folder)
+        place = Place(folder, schema_url or f"sqlite:///{folder / 'demo.db'}")
+        with open_target(place.url) as target:
             migrate(target)
-        yield place
-    finally:
+        if schema_url is not None and not keep:
+            cleaning.callback(_drop_schema, schema_url)
         if keep:
-            place.kept += [str(folder)] if db is None else [str(folder), _schema_of(url)]
-        else:
-            if db is not None:
-                _drop_schema(url)
-            shutil.rmtree(folder)
+            place.kept += [str(folder)] + ([_schema_of(schema_url)] if schema_url else [])
+        yield place
 
 
 @contextmanager

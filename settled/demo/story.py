@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import signal
 import time
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Generator, Sequence
 from contextlib import closing, contextmanager
 from dataclasses import dataclass, field
 from datetime import datetime
@@ -94,7 +94,7 @@ def tell(place: Place, say: Say) -> Story:
 
 
 @contextmanager
-def _opened(place: Place, provider: SimulatorClient) -> Iterator[App]:
+def _opened(place: Place, provider: SimulatorClient) -> Generator[App]:
     kinds = [refund_at(provider.refunds_url)]
     # A test server without fsync will do: what dies here is a process, never the machine.
     with closing(App(place.url, kinds=kinds, migrate=False, require_fsync=False)) as app:

@@ -130,8 +130,8 @@ def _kind(
         "label": "Refund {amount} for {order}",
         "retry": FullJitter(0.05, 0.2, 8),
         "within": timedelta(minutes=10),
-        "call_timeout": timedelta(seconds=2),
-        "permit": timedelta(seconds=5),
+        "call_timeout": timedelta(seconds=10),
+        "permit": timedelta(seconds=10),
         "notify_every": timedelta(seconds=1),
         **policy,
     }
@@ -157,6 +157,9 @@ checked = _kind("checked", FULL, revalidate=lambda _: None)
 
 decided = _kind("decided", FULL, approvers=frozenset({"approver"}))
 """Needs an approval."""
+
+enduring = _kind("enduring", FULL, within=timedelta(hours=20), call_timeout=timedelta(seconds=30))
+"""With the time that a kind has by default: a clock that jumps an hour does not end it."""
 
 fleeting = _kind("fleeting", FULL, within=timedelta(milliseconds=1))
 """Its time is over before any worker can look at it."""
@@ -226,7 +229,7 @@ asked = _kind("asked", FULL, revalidate=_ask_the_provider)
 """Stays claimed for as long as the provider does not answer what is asked before the dispatch."""
 
 durable = _kind("durable", FULL, within=timedelta(days=2))
-hasty = _kind("hasty", FULL, call_timeout=timedelta(seconds=0.4))
+hasty = _kind("hasty", FULL, call_timeout=timedelta(seconds=0.8))
 """Gives up before a slow provider has answered."""
 
 window = _kind("window", WINDOW_OF_SECONDS, call_timeout=timedelta(seconds=0.5))
@@ -240,13 +243,18 @@ told = _kind("told", _polling(timedelta(hours=1), timedelta(hours=1)))
 quick_lookup = _kind(
     "quick-lookup",
     LOOKUP_ONLY,
-    call_timeout=timedelta(seconds=0.4),
-    permit=timedelta(seconds=0.3),
+    call_timeout=timedelta(seconds=0.8),
+    permit=timedelta(seconds=0.8),
 )
-"""Looked up, and absent for certain a second later."""
+"""Looked up, and absent for certain a few seconds later."""
 
 patient_lookup = _kind("patient-lookup", LOOKUP_ONLY, call_timeout=timedelta(seconds=30))
-patient_nothing = _kind("patient-nothing", NOTHING, call_timeout=timedelta(seconds=30))
+patient_nothing = _kind(
+    "patient-nothing",
+    NOTHING,
+    call_timeout=timedelta(seconds=30),
+    notify_every=timedelta(hours=1),
+)
 batch = _kind("batch", COMPARES_NOTHING, headers={"x-batch": "2026-11"})
 """Where the provider takes the batch for the key: all its operations have the same one."""
 

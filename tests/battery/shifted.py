@@ -18,24 +18,27 @@ import time_machine
 def main() -> None:
     """Shift the clock, then run `settled`."""
     offset_seconds, path, step_seconds, *arguments = sys.argv[1:]
-    right = datetime.now(UTC)
-    began = time.monotonic()
-    shift = time_machine.travel(right + timedelta(seconds=float(offset_seconds)), tick=True)
-    shift.start()
+    with time_machine.travel(0):
+        pass  # its first time takes long, and would be missing from the shifted clock
+    shift = _shifted(float(offset_seconds))
 
     def step() -> None:
         while not os.path.exists(path):
             time.sleep(0.005)  # nothing tells of a new file; only the stepping thread waits here
-        passed = timedelta(seconds=time.monotonic() - began)
-        off = timedelta(seconds=float(offset_seconds) + float(step_seconds))
         shift.stop()
-        time_machine.travel(right + passed + off, tick=True).start()
+        _shifted(float(offset_seconds) + float(step_seconds))
         os.rename(path, path + ".done")
 
     threading.Thread(target=step, daemon=True).start()
     from settled.cli import run
 
     sys.exit(run(arguments))
+
+
+def _shifted(seconds: float) -> time_machine.travel:
+    shift = time_machine.travel(datetime.now(UTC) + timedelta(seconds=seconds), tick=True)
+    shift.start()
+    return shift
 
 
 if __name__ == "__main__":

@@ -8,6 +8,7 @@ import select
 import signal
 import subprocess
 import sys
+import threading
 import time
 from collections.abc import Iterator
 from contextlib import contextmanager
@@ -73,6 +74,7 @@ class Stage:
     folder: Path
     app: settled.App
     workers: list[WorkerProcess] = field(default_factory=list[WorkerProcess])
+    _commits: int = 0
 
     def worker(
         self,
@@ -87,15 +89,9 @@ class Stage:
         program: tuple[str, ...] = ("-m", "settled"),
     ) -> WorkerProcess:
         """Start a worker and wait until it is enrolled. `kinds` names one kind to serve alone."""
-        env = {
-            **os.environ,
-            "PYTHONPATH": str(ROOT),
-            "PSP_URL": self.simulator.url,
-            "SETTLED_URL": self.url,
-            "SETTLED_KINDS": f"{KINDS}:{kinds}" if kinds else str(KINDS),
-            "SETTLED_STATE_DIR": str(self.folder / "state"),
-            **(environment or {}),
-        }
+        env = {**self.environment(), **(environment or {})}
+        if kinds:
+            env["SETTLED_KINDS"] = f"{KINDS}:{kinds}"
         if fault:
             env["SETTLED_FAULT"] = fault
         command = [sys.executable, *program, "worker", "--json", "--name", name]
@@ -114,6 +110,16 @@ class Stage:
         self.workers.append(worker)
         self._wait_ready(worker, fault)
         return worker
+
+    def environment(self) -> dict[str, str]:
+        """Return the environment of a command that works on this stage's store."""
+        return {
+            **os.environ,
+            "PYTHONPATH": str(ROOT),
+            "PSP_URL": self.simulator.url,
+            "SETTLED_URL": self.url,
+            "SETTLED_KINDS": str(KINDS),
+        }
 
     def _wait_ready(self, worker: WorkerProcess, fault: str) -> None:
         assert worker.process.stdout is not None
@@ -161,6 +167,53 @@ class Stage:
                 logs = "\n".join(self.log_of(worker)[-3000:] for worker in self.workers)
                 raise AssertionError(f"{view.state}, not {states}: {self.names(view)}\n{logs}")
             select.select([], [], [], 0.01)
+
+    def wait_event(
+        self, operation: OperationView, name: str, times: int = 1, timeout_seconds: float = 20
+    ) -> None:
+        """Wait until the operation has so many events of a name."""
+        deadline = time.monotonic() + timeout_seconds
+        while self.names(operation).count(name) < times:
+            if time.monotonic() > deadline:
+                raise AssertionError(f"no {name}: {self.names(operation)}")
+            select.select([], [], [], 0.01)
+
+    def wait_log(
+        self, worker: WorkerProcess, event: str, times: int = 1, timeout_seconds: float = 20
+    ) -> None:
+        """Wait until a worker has logged an event so many times."""
+        deadline = time.monotonic() + timeout_seconds
+        while self.log_of(worker).count(f'"event":"{event}"') < times:
+            if time.monotonic() > deadline:
+                raise AssertionError(f"{worker.name} logged no {event}:\n{self.log_of(worker)}")
+            select.select([], [], [], 0.01)
+
+    def freeze(self, worker: WorkerProcess) -> None:
+        """SIGSTOP a worker, in a moment in which it holds no lock of the database.
+
+        A process that is stopped within a transaction stops everybody who needs its rows (with
+        SQLite, everybody); that is true of any program, and not what a check is about.
+        """
+        for _ in range(20):
+            worker.freeze()
+            if self._takes_commits():
+                return
+            worker.thaw()
+        raise AssertionError(f"{worker.name} always holds a lock")
+
+    def _takes_commits(self) -> bool:
+        """Tell whether a commit goes through within a second."""
+        done = threading.Event()
+
+        def commit() -> None:
+            self._commits += 1
+            params = {"order": "probe", "amount": Money("1.00", "USD")}
+            by = Principal("probe", "stage")
+            self.app.operations.propose("decided", f"probe-{self._commits}", params, by=by)
+            done.set()
+
+        threading.Thread(target=commit, daemon=True).start()
+        return done.wait(1)
 
     def wait_until(self, moment: datetime) -> None:
         """Wait until the store's clock has passed a moment."""

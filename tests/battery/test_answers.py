@@ -128,13 +128,17 @@ def test_a13_a_key_that_was_used_otherwise_stops_everything(stage: Stage) -> Non
 
 def test_a13_a_status_alone_is_never_a_success(stage: Stage) -> None:
     """A13: a 200 without the object, or with a status that nobody declared, settles nothing."""
-    stage.simulator.fault(status=200, body="OK")
-    stage.simulator.fault(status=200, body={"id": "re_2", "status": "booked"})
-    stage.worker()
-    silent = stage.wait(stage.intend("silent"), "succeeded")
-    assert stage.fields(silent, "OutcomeUnknown") and stage.names(silent).count("Dispatching") == 2
-    odd = stage.wait(stage.intend("odd", kind="polled", amount="5.00"), "succeeded")
+    stage.simulator.conduct(duplicate_completed="current_state")
+    silent, odd = stage.intend("silent"), stage.intend("odd", kind="polled")
+    stage.simulator.fault(key=silent.provider_key, status=200, body="OK")
+    booked = {"id": "re_1", "status": "booked", "order": "order-72"}
+    stage.simulator.fault(key=odd.provider_key, status=200, body=booked)
+    stage.worker(kinds="polled")
+    odd = stage.wait(odd, "succeeded")
     assert stage.names(odd).count("Accepted") == 1
     assert stage.fields(odd, "Succeeded")[0]["via"] == "lookup"
+    stage.worker(kinds="refund")
+    silent = stage.wait(silent, "succeeded")
+    assert stage.fields(silent, "OutcomeUnknown") and stage.names(silent).count("Dispatching") == 2
     assert stage.effects() == 2
     stage.check_invariant(silent, odd, unsent=0)

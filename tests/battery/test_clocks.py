@@ -12,11 +12,12 @@ from pathlib import Path
 
 import pytest
 
-from tests.battery.stage import AGENT, ROOT, Stage, WorkerProcess
+from tests.battery.stage import AGENT, CLOCK_SLACK_SECONDS, ROOT, Stage, WorkerProcess
 from tests.battery.test_webhooks import waits
 
 HOUR = 3600.0
 NEVER = "never"
+SLACK = timedelta(seconds=CLOCK_SLACK_SECONDS)
 
 
 def shifted_worker(
@@ -51,7 +52,7 @@ def test_a27_a_clock_that_is_off_and_steps_during_the_call(
     shifted_worker(stage, "off", first, step, step_seconds)
     stage.simulator.fault(hold_before=True, execute=False)
     before = stage.app.journal.time()
-    operation = stage.intend(kind="patient")
+    operation = stage.intend(kind="enduring")
     stage.simulator.wait(held=1)
     step_clock(step)
     stage.simulator.release()
@@ -60,8 +61,8 @@ def test_a27_a_clock_that_is_off_and_steps_during_the_call(
     assert recorded == sorted(recorded)
     assert stage.effects() == 1
     if stage.app.journal.dialect == "postgresql":
-        assert before <= recorded[0] <= recorded[-1] <= stage.app.journal.time()
-        assert recorded[-1] - before < timedelta(minutes=1)
+        assert before - SLACK <= recorded[0]
+        assert recorded[-1] <= stage.app.journal.time() + SLACK
         stage.check_invariant(done)
 
 
@@ -72,10 +73,10 @@ def test_a27_two_workers_an_hour_apart(stage: Stage) -> None:
     """
     early = shifted_worker(stage, "early", HOUR)
     stage.simulator.fault(hold_after=True)
-    held = stage.intend("refund-0", kind="patient", order="order-0")
+    held = stage.intend("refund-0", kind="enduring", order="order-0")
     stage.simulator.wait(held=1)
     shifted_worker(stage, "late", -HOUR)
-    others = [stage.intend(f"refund-{n}", order=f"order-{n}") for n in range(1, 11)]
+    others = [stage.intend(f"refund-{n}", kind="enduring", order=f"order-{n}") for n in range(1, 11)]
     for other in others:
         stage.wait(other, "succeeded")
     assert stage.get(held).state == "dispatching"
@@ -92,7 +93,7 @@ def test_case_22_a_lease_judged_by_another_clock(stage: Stage, seconds: float) -
     """CASE 22: a lease of 20 s, clocks 25 s apart: nobody's lease is over, nothing is resent."""
     stage.simulator.fault(hold_after=True)
     shifted_worker(stage, "holder", seconds, lease_seconds=20.0)
-    held = stage.intend("refund-0", kind="patient", order="order-0")
+    held = stage.intend("refund-0", kind="enduring", order="order-0")
     stage.simulator.wait(held=1)
     stage.worker("other", lease_seconds=20.0)
     other = stage.wait(stage.intend("refund-1", order="order-1"), "succeeded")
@@ -114,13 +115,13 @@ def test_case_22_a_clock_stepped_back_an_hour(stage: Stage, tmp_path: Path) -> N
     step = tmp_path / "step"
     shifted_worker(stage, "worker", 0, step, -HOUR)
     stage.simulator.fault(hold_after=True, reply="reset")
-    operation = stage.intend(kind="patient")
+    operation = stage.intend(kind="enduring")
     stage.simulator.wait(held=1)
     step_clock(step)
     stage.simulator.release()
     done = stage.wait(operation, "succeeded")
     recorded = times(stage, done)
     assert recorded == sorted(recorded)
-    assert stage.names(done).count("Dispatching") == 2
+    assert stage.names(done).count("Dispatching") == 2, stage.fields(done, "OutcomeUnknown")
     assert (stage.requests(), stage.effects()) == (2, 1)
     stage.check_invariant(done)

@@ -42,7 +42,8 @@ def test_a8_eight_processes_intend_the_same_at_once(stage: Stage) -> None:
         answers = [json.loads(process.communicate(timeout=30)[0]) for process in started]
     assert len({answer["key"] for answer in answers}) == 1
     done = stage.wait(stage.intend(), "succeeded")
-    assert stage.names(done) == ["Intended", "Claimed", "Dispatching", "Succeeded"]
+    retried = stage.fields(done, "RetryScheduled")
+    assert stage.names(done) == ["Intended", "Claimed", "Dispatching", "Succeeded"], retried
     assert (stage.requests(), stage.effects()) == (1, 1)
     stage.check_invariant(done, unsent=0)
 
@@ -176,7 +177,7 @@ def _outcome_unknown(stage: Stage) -> OperationView:
 
 def _handed_over(stage: Stage) -> OperationView:
     stage.simulator.fault(reply="close")  # of the next request, which has no key
-    operation = stage.wait(_intend(stage, "handed", "nothing"), "handed_over")
+    operation = stage.wait(_intend(stage, "handed", "patient-nothing"), "handed_over")
     return _told(stage, operation)
 
 

@@ -9,9 +9,9 @@ import signal
 import subprocess
 import sys
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Generator
 from contextlib import contextmanager
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
@@ -52,7 +52,6 @@ class CommandLine:
 
     url: str
     folder: Path
-    more: dict[str, str] = field(default_factory=dict[str, str])
 
     @property
     def effects(self) -> list[str]:
@@ -70,10 +69,8 @@ class CommandLine:
             "SETTLED_KINDS": str(SHOP),
             "SETTLED_TENANT": "acme",
             "SETTLED_ACTOR": "ada",
-            "SETTLED_ACCEPT_UNSAFE_STORE": "1",  # the tests' server does not wait for the disk
             "SETTLED_STATE_DIR": str(self.folder / "state"),
             "SHOP_FILE": str(self.folder / "effects.txt"),
-            **self.more,
         }
 
     def __call__(self, *arguments: str, given: bytes = b"", **environment: str) -> Done:
@@ -112,7 +109,7 @@ class CommandLine:
         return self("ops", "show", operation_id, "--json").document
 
     @contextmanager
-    def worker(self, *arguments: str) -> Iterator[subprocess.Popen[str]]:
+    def worker(self, *arguments: str) -> Generator[subprocess.Popen[str]]:
         """Run a worker that works when the block begins, and is told to stop at its end."""
         command = [sys.executable, "-m", "settled", "worker", "--json", "--idle-seconds", "0.02"]
         process = subprocess.Popen(

@@ -6,6 +6,7 @@ Their effects are lines in a file that SHOP_FILE names, so that a test counts th
 from __future__ import annotations
 
 import os
+import threading
 from pathlib import Path
 
 import settled
@@ -59,3 +60,10 @@ def large_refund(call: settled.Call, params: RefundParams) -> Reply:
 def email(call: settled.Call, params: EmailParams) -> Reply:
     """Never know whether it arrived."""
     return Reply.unknown("the connection was lost")
+
+
+@settled.kind("hang", contract=presets.generic_http, hand_over_to="support-lead")
+def hang(call: settled.Call, params: EmailParams) -> Reply:
+    """Answer long after everybody has gone."""
+    threading.Event().wait(60)
+    return Reply.unknown("nobody answered")

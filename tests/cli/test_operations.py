@@ -2,8 +2,11 @@
 
 from __future__ import annotations
 
+import os
+import pty
 import signal
 import subprocess
+import sys
 
 import psycopg
 import pytest
@@ -123,14 +126,27 @@ def test_list_filters(settled_: CommandLine) -> None:
     assert hidden.out == "Tenant acme has no operations with state failed.\n"
 
 
+def test_a_terminal_gets_a_table(settled_: CommandLine) -> None:
+    """The table is another code path than the plain columns, and the one that people see."""
+    settled_("ops", "intend", "refund", "refund-request-9", REFUND)
+    primary, secondary = pty.openpty()
+    command = [sys.executable, "-m", "settled", "ops", "list"]
+    wide = settled_.environment | {"COLUMNS": "120"}
+    subprocess.run(command, env=wide, cwd=settled_.folder, stdout=secondary, check=True)
+    shown = os.read(primary, 1 << 16).decode()
+    os.close(secondary)
+    os.close(primary)
+    assert "refund-request-9" in shown and "───" in shown
+
+
 def test_a_worker_that_is_asked_twice_ends_at_once(settled_: CommandLine) -> None:
     """Nobody can be made to wait for a call that hangs."""
+    settled_("ops", "intend", "hang", "call-1", '{"to": "ada@acme.example"}')
     with settled_.worker() as process:
-        # Stopped, so that both signals are there before either is looked at.
-        process.send_signal(signal.SIGSTOP)
-        process.send_signal(signal.SIGTERM)
-        process.send_signal(signal.SIGCONT)
-        assert process.wait(PATIENCE_SECONDS) == 0
+        settled_.until("call-1", lambda row: row.state == "dispatching")
+        while process.poll() is None:  # the second one counts from when the first was handled
+            process.send_signal(signal.SIGTERM)
+        assert process.returncode == -signal.SIGTERM
 
 
 @pytest.mark.parametrize("command", ["adopt --yes", "doctor"])

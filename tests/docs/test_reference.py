@@ -87,6 +87,18 @@ def test_errors_map_to_exit_codes(error: SettledError, code: int) -> None:
     assert exit_code(error) == code
 
 
+def test_links_lead_somewhere() -> None:
+    """A page that was renamed is a dead end for whoever reads on."""
+    pages = [ROOT / "README.md", *(ROOT / "docs").rglob("*.md")]
+    links = [
+        (page, link)
+        for page in pages
+        for link in re.findall(r"\]\(([^)#:]+)(?:#[^)]*)?\)", page.read_text(encoding="utf-8"))
+    ]
+    assert len(links) > 5
+    assert not [f"{page}: {link}" for page, link in links if not (page.parent / link).exists()]
+
+
 def test_public_names_are_there() -> None:
     """Names are imported at their first use, so one that is missing would be found by a user."""
     for name in settled.__all__:

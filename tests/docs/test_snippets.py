@@ -10,13 +10,11 @@ import os
 import re
 import subprocess
 import sys
-from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
 
 from settled.infrastructure.simulator.client import SimulatorClient
-from settled.infrastructure.testing.postgres_server import PostgresServer
 from settled.infrastructure.testing.simulator_fixtures import simulator, simulator_process
 
 __all__ = ["simulator", "simulator_process"]
@@ -40,25 +38,16 @@ DOCUMENTS = {
 WITH_SNIPPETS = [name for name, found in DOCUMENTS.items() if found]
 
 
-@pytest.fixture(scope="module")
-def server() -> Iterator[PostgresServer]:
-    """A server that waits for the disk, as every store of settled's has to."""
-    with PostgresServer(fsync=True) as running:
-        yield running
-
-
 def test_there_are_snippets() -> None:
     """A pattern that matches nothing would make every document hold."""
     assert {"README.md", "docs/getting-started.md"} <= set(WITH_SNIPPETS)
 
 
 @pytest.mark.parametrize("name", WITH_SNIPPETS)
-def test_document(
-    name: str, tmp_path: Path, simulator: SimulatorClient, server: PostgresServer
-) -> None:
+def test_document(name: str, tmp_path: Path, simulator: SimulatorClient, postgres_url: str) -> None:
     """The document's program ends without an error, and prints what it is said to print."""
     text = "\n".join(DOCUMENTS[name])
-    text = text.replace(PROVIDER, simulator.url).replace(SERVER, server.url())
+    text = text.replace(PROVIDER, simulator.url).replace(SERVER, postgres_url)
     (tmp_path / "snippets.py").write_text(text, encoding="utf-8")
     done = subprocess.run(
         [sys.executable, "snippets.py"],

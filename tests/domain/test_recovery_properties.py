@@ -42,7 +42,7 @@ from settled.domain.recovery import Situation, Step, StepKind, recover
 from tests.domain.recovery_cases import EVERY_CONTRACT, SENT_AT, found, situation
 
 LONG = bool(os.environ.get("SETTLED_LONG"))
-CASES = 100_000 if LONG else 1_000
+CASES = 100_000 if LONG else 500
 
 KEYED = (Dedup.CLIENT_KEY, Dedup.NATURAL_KEY, Dedup.PRECONDITION)
 SAFE_TOGETHER = (

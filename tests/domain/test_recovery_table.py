@@ -10,6 +10,7 @@ import pytest
 
 from settled.domain.contract import (
     Cached,
+    Consistency,
     DuplicateInFlight,
     Outcomes,
     Pin,
@@ -264,6 +265,19 @@ def test_what_spoils_a_negative_look_up(spoilt: dict[str, Any]) -> None:
     assert step.kind is WAIT
     over = {**spoilt, "give_up_at": SENT_AT + MINUTE}
     assert decide(situation(HOUR, **over), COMMENTS, ABSENT).kind is STOP
+
+
+@pytest.mark.parametrize(
+    "unstated",
+    [{"horizon": None}, {"consistency": Consistency.UNKNOWN, "max_lag": None}, {"max_lag": None}],
+    ids=["horizon", "consistency", "lag"],
+)
+def test_a_promise_left_out_proves_no_absence(unstated: dict[str, Any]) -> None:
+    """Each of them alone would let a look-up that cannot know say that nothing is there."""
+    vague = replace(COMMENTS, lookups=(replace(COMMENTS.lookups[0], **unstated),))
+    assert decide(situation(HOUR), vague, ABSENT).kind is WAIT
+    slow = replace(COMMENTS, max_in_flight=None)
+    assert decide(situation(HOUR), slow, ABSENT).kind is WAIT
 
 
 def test_a_late_permit_of_the_attempt_counts_too() -> None:

@@ -190,7 +190,7 @@ def test_a_reset_right_after_accepting_is_never_called_a_result() -> None:
 def test_a_call_that_is_given_up_cannot_arrive_later() -> None:
     """Closing throws away what the kernel has not delivered: the other end sees a reset."""
     with raw_server(wait_for_the_end) as raw:
-        finding = send(HttpProvider(raw.url, contract=simulator_contract()), timeout_seconds=0.3)
+        finding = send(HttpProvider(raw.url, contract=simulator_contract()), timeout_seconds=2)
         assert raw.went_on.wait(10)
     assert (finding.answered, raw.ended) == (Answered.LOST, ["reset"])
     assert finding.may_arrive_until is None

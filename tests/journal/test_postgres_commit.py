@@ -292,10 +292,11 @@ def test_any_connection_of_the_caller_can_be_joined(
 ) -> None:
     """Its row factory, cursors, search_path and durability are its own business."""
     options = "-c search_path=pg_catalog -c synchronous_commit=off"
+    client_cursor: Any = psycopg.ClientCursor
     with psycopg.Connection[dict[str, Any]].connect(
         migrated_url, row_factory=dict_row, options=options
     ) as own:
-        own.cursor_factory = psycopg.ClientCursor
+        own.cursor_factory = client_cursor
         assert isinstance(postgres.join(own, a_unit()), Committed)
         assert own.execute("SHOW synchronous_commit").fetchone() == {"synchronous_commit": "on"}
         assert own.execute("SHOW search_path").fetchone() == {"search_path": "pg_catalog"}

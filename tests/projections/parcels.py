@@ -7,10 +7,22 @@ import signal
 from collections.abc import Sequence
 from dataclasses import dataclass
 from datetime import datetime, timedelta
+from functools import partial
 from typing import Any, ClassVar
 
 import settled
-from settled import ABSENT, App, Arrow, Event, Lifecycle, RecordedEvent, Rows, State, StateMachine
+from settled import (
+    ABSENT,
+    App,
+    Arrow,
+    Event,
+    Lifecycle,
+    RecordedEvent,
+    Rows,
+    Stamp,
+    State,
+    StateMachine,
+)
 
 KIND = "parcel"
 PAGE = 3
@@ -70,12 +82,12 @@ def begin(app: App, identity: str, *, tenant: str = "acme", connection: Any = No
 def scan(app: App, parcel: Parcel, *places: str) -> None:
     """Scan a parcel, one commit a place."""
     for place in places:
-        stamp = app.ledger.stamp("sorter")
-        app.ledger.execute(
-            parcel.tenant,
-            parcel.id,
-            lambda p, at=stamp, where=place: p.record(Scanned, at, place=where),
-        )
+        command = partial(_scan, stamp=app.ledger.stamp("sorter"), place=place)
+        app.ledger.execute(parcel.tenant, parcel.id, command)
+
+
+def _scan(parcel: Parcel, stamp: Stamp, place: str) -> None:
+    parcel.record(Scanned, stamp, place=place)
 
 
 def deliver(app: App, parcel: Parcel) -> None:

@@ -10,7 +10,7 @@ import signal
 import subprocess
 import sys
 import threading
-from collections.abc import Iterator
+from collections.abc import Generator, Iterator
 from contextlib import contextmanager
 from dataclasses import replace
 from datetime import UTC, datetime, timedelta, timezone
@@ -25,8 +25,8 @@ import settled
 from settled import App, DeclarationError, Event, Projector, RecordedEvent, Rows, StoreTooNew
 from settled.domain.journal.port import Journal, Page
 from settled.domain.journal.unit import Committed
-from settled.infrastructure.testing.projection_rules import assert_idempotent
 from settled.infrastructure.views.postgres import placed
+from settled.testing import assert_idempotent
 from tests.projections.parcels import (
     PAGE,
     Counted,
@@ -53,7 +53,7 @@ def app(store_url: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iter
 
 
 @contextmanager
-def runner(url: str, what: str) -> Iterator[subprocess.Popen[str]]:
+def runner(url: str, what: str) -> Generator[subprocess.Popen[str]]:
     """A runner in a process of its own that waits to be let go."""
     process = subprocess.Popen(
         [sys.executable, "-m", "tests.projections.runner", url, what],
@@ -243,7 +243,7 @@ def test_an_event_that_is_committed_late_is_not_passed_by(app: App, store_url: s
 
 
 @contextmanager
-def own_transaction(url: str, app: App) -> Iterator[tuple[Any, Any]]:
+def own_transaction(url: str, app: App) -> Generator[tuple[Any, Any]]:
     """A transaction of a service of its own, with what commits it."""
     if app.journal.dialect == "postgresql":
         with psycopg.connect(url) as joined:

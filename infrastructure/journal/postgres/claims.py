@@ -20,7 +20,10 @@ TAKES = 5
 SHARES = 8
 """A lane gets one of so many shares of a claim, as long as others have something due."""
 
-_REFRESH_SECONDS = 1.0
+_LANES_SECONDS = 0.2
+"""How old the list of lanes may be: so long the first operation of a new tenant may wait."""
+
+_FLOORS_SECONDS = 1.0
 _NEVER = datetime(1, 1, 1, tzinfo=UTC)
 _SLACK = timedelta(seconds=1)
 
@@ -112,19 +115,22 @@ class Claims:
         self._texts = texts
         self._lanes: list[str] = []
         self._floors: dict[tuple[str, int], datetime] = {}
-        self._refresh_at = 0.0
+        self._lanes_at = 0.0
+        self._floors_at = 0.0
         self._served = ""
 
     def forget(self) -> None:
         """Read the lanes again before the next claim."""
-        self._refresh_at = 0.0
+        self._lanes_at = 0.0
 
     def refresh(self, connection: Connection) -> None:
-        """Read the lanes, and drop the floors, when that was last done more than a second ago."""
-        if time.monotonic() >= self._refresh_at:
+        """Read the lanes, and drop the floors, when that was last done too long ago."""
+        if time.monotonic() >= self._lanes_at:
             self._lanes = [lane for (lane,) in connection.execute(self._texts[_LANES])]
+            self._lanes_at = time.monotonic() + _LANES_SECONDS
+        if time.monotonic() >= self._floors_at:
             self._floors.clear()
-            self._refresh_at = time.monotonic() + _REFRESH_SECONDS
+            self._floors_at = time.monotonic() + _FLOORS_SECONDS
 
     def take(
         self, connection: Connection, *, epoch: int, kinds: Sequence[str], want: int, reader: int

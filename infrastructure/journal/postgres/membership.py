@@ -13,6 +13,7 @@ from typing import Any
 
 import psycopg
 
+from settled.domain.errors import StoreUnavailable
 from settled.infrastructure.journal.postgres.address import Address, Row, Texts
 from settled.infrastructure.journal.postgres.errors import translating
 
@@ -75,7 +76,8 @@ DELETE FROM {schema}.worker w
 
 _LEAVE = """
 UPDATE {schema}.worker SET lease_until = clock_timestamp()
- WHERE epoch = %(epoch)b::int8 AND lease_until > clock_timestamp()"""
+ WHERE epoch = %(epoch)b::int8 AND lease_until > clock_timestamp()
+RETURNING epoch"""
 
 
 class PostgresMembership:
@@ -85,14 +87,14 @@ class PostgresMembership:
         self._address = address
         self._texts = texts
         self._missing: dict[int, float] = {}
+        self._locked = False
+        self._closed = False
         self._connection = self._address.connect(_SETTINGS)
-        # In one transaction, so that nobody sees a worker that has no lock yet.
-        with translating(), self._connection.transaction():
-            arguments = {"name": name, "lease": lease_seconds}
-            row = self._one(_ENROL, arguments)
-            assert row is not None
-            self._epoch: int = row[0]
-            self._locked = self._lock()
+        try:
+            self._enrol(name, lease_seconds)
+        except BaseException:
+            self._connection.close()
+            raise
 
     @property
     def epoch(self) -> int:
@@ -105,13 +107,7 @@ class PostgresMembership:
         Raises StoreUnavailable when the server cannot be reached; the lease then runs on.
         """
         with translating():
-            try:
-                extended = self._one(_RENEW, {"epoch": self._epoch})
-            except psycopg.OperationalError:
-                if not self._connection.closed:
-                    raise
-                self._reconnect()
-                extended = self._one(_RENEW, {"epoch": self._epoch})
+            extended = self._mine(_RENEW)
             if extended and not self._locked:
                 self._locked = self._lock()
             return extended is not None
@@ -137,16 +133,36 @@ class PostgresMembership:
     def leave(self) -> None:
         """Give the place up: what this worker still owns is claimable at once."""
         with translating():
-            if self._connection.closed:
-                self._reconnect()
-            self._connection.execute(self._texts[_LEAVE], {"epoch": self._epoch})
+            self._mine(_LEAVE)
         self.close()
 
     def close(self) -> None:
         """Close the connection; without a leave the others find the lock missing."""
+        self._closed = True
         self._connection.close()
 
+    def _enrol(self, name: str, lease_seconds: float) -> None:
+        # In one transaction, so that nobody sees a worker that has no lock yet.
+        with translating(), self._connection.transaction():
+            row = self._one(_ENROL, {"name": name, "lease": lease_seconds})
+            assert row is not None
+            self._epoch: int = row[0]
+            self._locked = self._lock()
+
+    def _mine(self, text: str) -> Row | None:
+        """Run a statement on the own row, over a new connection where the old one was cut."""
+        arguments = {"epoch": self._epoch}
+        try:
+            return self._one(text, arguments)
+        except psycopg.OperationalError:
+            if not self._connection.closed:
+                raise
+        self._reconnect()
+        return self._one(text, arguments)
+
     def _reconnect(self) -> None:
+        if self._closed:
+            raise StoreUnavailable("This worker's place was given up.", hint="Enrol it again.")
         self._connection = self._address.connect(_SETTINGS)
         self._locked = False
         self._one(_END_LOST, {"epoch": self._epoch})

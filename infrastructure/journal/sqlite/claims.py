@@ -46,7 +46,8 @@ def lapsed_epochs(connection: sqlite3.Connection) -> list[int]:
 class Claims:
     """One committer's claims. It remembers only which lane comes next."""
 
-    def __init__(self) -> None:
+    def __init__(self, clock: host.SteadyClock) -> None:
+        self._clock = clock
         self._next_lane = ""
 
     def take(
@@ -67,7 +68,7 @@ class Claims:
         if alive is None or epoch in lapsed:
             return []
         lanes = self._lanes(connection, kinds)
-        now = store_time(connection)
+        now = store_time(connection, self._clock)
         found: list[AgendaRow] = []
         for row in _left_behind(connection, lapsed, lanes, want, reader):
             found.append(row)

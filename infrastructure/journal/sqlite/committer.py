@@ -91,7 +91,7 @@ class SqliteCommitter:
     def __init__(self, database: Database) -> None:
         self._database = database
         self._writer = Writer(database)
-        self._claims = Claims()
+        self._claims = Claims(database.clock)
 
     @property
     def connection(self) -> sqlite3.Connection:

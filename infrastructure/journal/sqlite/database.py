@@ -23,6 +23,7 @@ from settled.domain.errors import (
     StoreUnavailable,
     StoreUnsafe,
 )
+from settled.infrastructure.journal.sqlite.host import SteadyClock
 from settled.infrastructure.journal.sqlite.turn import Turn
 
 PATIENCE_SECONDS = 5.0
@@ -56,6 +57,7 @@ class Database:
             )
         self.path = path
         self.patience_seconds = patience_seconds
+        self.clock = SteadyClock()
         self._idle: list[sqlite3.Connection] = []
         self._users: set[Closable] = set()
         self._mutex = threading.Lock()

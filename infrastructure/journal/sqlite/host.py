@@ -1,12 +1,15 @@
-"""The host's clock for leases: seconds since it started, and which start that was.
+"""The host's clocks: for leases the one that nobody can set, for everything else one that is set.
 
-A file belongs to one host, so its workers share this clock. Nobody can set it, it goes on while
-the machine sleeps, and no process that was alive before a restart is alive after it.
+A file belongs to one host, so its workers share both. For leases: seconds since the host started,
+and which start that was. They go on while the machine sleeps, and no process that was alive before
+a restart is alive after it.
 """
 
 from __future__ import annotations
 
+import threading
 import time
+from datetime import UTC, datetime, timedelta
 from pathlib import Path
 
 _BOOT_ID = Path("/proc/sys/kernel/random/boot_id")
@@ -24,6 +27,30 @@ def boot_id() -> str:
 def boot_seconds() -> float:
     """Return the seconds since the host started, sleep included where it is counted."""
     return time.clock_gettime(_CLOCK)
+
+
+class SteadyClock:
+    """The host's time of day, which goes on at its own pace when somebody sets it back.
+
+    Without that, what is due in a minute would be due when the host gets there again: after an
+    hour, where the clock was set back by an hour. It may be set forward at any time.
+    """
+
+    def __init__(self) -> None:
+        self._mutex = threading.Lock()
+        self._at = datetime.min.replace(tzinfo=UTC)
+        self._since = boot_seconds()
+
+    def now(self, not_before: datetime | None) -> datetime:
+        """Return the time, never before a moment that is known to be over."""
+        with self._mutex:
+            boot, host = boot_seconds(), datetime.now(UTC)
+            own = self._at + timedelta(seconds=boot - self._since)
+            later = max(host, not_before or host)
+            if later <= own:
+                return own
+            self._at, self._since = later, boot
+            return later
 
 
 def lapsed(boot: str, lease_seconds: float, lease_until: float) -> bool:

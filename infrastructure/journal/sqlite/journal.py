@@ -158,7 +158,7 @@ class SqliteJournal:
     def time(self) -> datetime:
         """Return the host's time, never before the last recorded event."""
         with self._database.reading() as connection:
-            return reading.store_time(connection)
+            return reading.store_time(connection, self._database.clock)
 
     def installation(self) -> Installation:
         """Return what this database is bound to."""

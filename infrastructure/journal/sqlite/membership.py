@@ -40,7 +40,7 @@ def enrol(database: Database, name: str, lease_seconds: float) -> SqliteMembersh
                 " VALUES (?, ?, ?, ?, ?)",
                 (
                     name,
-                    to_text(store_time(connection)),
+                    to_text(store_time(connection, database.clock)),
                     host.boot_id(),
                     lease_seconds,
                     host.boot_seconds() + lease_seconds,

@@ -4,19 +4,20 @@ from __future__ import annotations
 
 import sqlite3
 from collections.abc import Mapping, Sequence
-from datetime import UTC, datetime
+from datetime import datetime
 from typing import Any
 from uuid import UUID
 
 from settled.domain.journal.port import AgendaRow, GuardRow, Page
 from settled.domain.journal.unit import SHARD, RecordedEvent
+from settled.infrastructure.journal.sqlite.host import SteadyClock
 from settled.infrastructure.journal.sqlite.rows import AGENDA, EVENT, agenda_of, event_of, to_text
 
 _KEYS_A_QUERY = 5000
 _END = (1 << 63) - 1
 
 
-def store_time(connection: sqlite3.Connection) -> datetime:
+def store_time(connection: sqlite3.Connection, clock: SteadyClock) -> datetime:
     """Return the host's time, but never a time before the last recorded event.
 
     A clock that was set back would otherwise let a stream's later events seem to be its earlier.
@@ -24,8 +25,7 @@ def store_time(connection: sqlite3.Connection) -> datetime:
     row = connection.execute(
         "SELECT recorded_at FROM events ORDER BY position DESC LIMIT 1"
     ).fetchone()
-    now = datetime.now(UTC)
-    return now if row is None else max(now, datetime.fromisoformat(row[0]))
+    return clock.now(None if row is None else datetime.fromisoformat(row[0]))
 
 
 def last_position(connection: sqlite3.Connection) -> int:
