@@ -35,7 +35,7 @@ LIFECYCLE = Lifecycle(
     "evidence",
     states=(
         State("waiting", "Stored, and no operation it belongs to is known yet. Looked at again."),
-        State("joined", "Given to its operation, in the same commit.", settled=True),
+        State("joined", "Given to its operation.", settled=True),
         State("unmatched", "No operation appeared in time. Listed for a person.", settled=True),
     ),
     arrows=(

@@ -8,6 +8,8 @@ from datetime import timedelta
 from typing import Any
 from uuid import UUID
 
+import structlog
+
 from settled.domain.clock import Stamp
 from settled.domain.errors import NotFound
 from settled.domain.identity import Identity
@@ -68,6 +70,10 @@ class Joiner:
     def _conclude(self, machine: Evidence, result: Any, stamp: Stamp) -> None:
         if isinstance(result, ShutDown):
             return
+        if isinstance(result, Exception):
+            structlog.get_logger("settled.joiner").warning(
+                "not_joined", evidence=machine.identity, error=str(result)
+            )
         if isinstance(result, UUID):
             machine.record(Joined, stamp, stream=result)
         elif stamp.at >= machine.keep_until:

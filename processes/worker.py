@@ -15,7 +15,12 @@ from dataclasses import dataclass, field
 
 import structlog
 
-from settled.domain.errors import InstallationChanged, StoreError
+from settled.domain.errors import (
+    InstallationChanged,
+    StoreError,
+    StoreReadOnly,
+    StoreUnavailable,
+)
 from settled.domain.journal.mapper import READER
 from settled.domain.journal.port import AgendaRow, Committer, Membership
 from settled.domain.machine.machine import StateMachine
@@ -84,7 +89,8 @@ class Heart(threading.Thread):
                 if gone := self._membership.sweep():
                     self._log.warning("workers_gone", epochs=list(gone))
             except StoreError as error:
-                waited[self._renew] = self._lease_seconds  # the lock may be gone with the connection
+                # At the next beat: the lock may be gone with the connection.
+                waited[self._renew] = self._lease_seconds
                 self._log.warning("heartbeat_failed", error=str(error))
 
     def _renew(self) -> None:
@@ -145,7 +151,7 @@ class Worker:
         while not self._stopping.is_set():
             try:
                 return await asyncio.to_thread(self._enrol)
-            except StoreUnavailable as error:
+            except (StoreUnavailable, StoreReadOnly) as error:
                 structlog.get_logger("settled.worker").warning("enrol_failed", error=str(error))
                 await self._pause(ENROL_RETRY_SECONDS, full=False)
         return None
@@ -180,7 +186,7 @@ class Worker:
             if not lost:
                 membership.leave()
             self.ledger.journal.anchor()
-        except StoreUnavailable as error:
+        except StoreError as error:
             structlog.get_logger("settled.worker").warning("leave_failed", error=str(error))
 
     async def _loop(self, runner: Runner, epoch: int, heart: Heart) -> None:

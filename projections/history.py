@@ -8,7 +8,7 @@ from datetime import datetime
 from typing import Any
 from uuid import UUID
 
-import orjson
+from pydantic_core import from_json
 
 from settled.domain.journal.unit import RecordedEvent
 
@@ -46,7 +46,7 @@ def history_of(records: Sequence[RecordedEvent]) -> list[HistoryEntry]:
             correlation=record.correlation,
             causation=record.causation,
             position=record.position,
-            fields=orjson.loads(record.state) | orjson.loads(record.body or b"{}"),
+            fields=from_json(record.state) | from_json(record.body or b"{}"),
             erased=record.body is None and record.body_digest is not None,
             hash=record.hash.hex(),
         )

@@ -9,9 +9,9 @@ from datetime import UTC
 from typing import Any, cast
 from uuid import UUID
 
-import orjson
 from eventsourcing.domain import DomainEventProtocol
 from eventsourcing.persistence import JSONTranscoder, Mapper, StoredEvent
+from pydantic_core import from_json
 
 from settled.domain.errors import StoreTooNew
 from settled.domain.journal.unit import SHARD, RecordedEvent
@@ -104,9 +104,9 @@ class EventMapper(Mapper[UUID]):
                 f"({record.topic}, schema {record.schema_version}) is not known to this code.",
                 hint="Run the version of settled, and the module of kinds, that wrote it.",
             )
-        fields: dict[str, Any] = orjson.loads(record.state)
+        fields: dict[str, Any] = from_json(record.state)  # exact, also beyond 64 bits
         if record.body is not None:
-            fields |= orjson.loads(record.body)
+            fields |= from_json(record.body)
         if record.schema_version < kind.SCHEMA_VERSION:
             fields = kind.upcast(fields, record.schema_version)
         event: Event = kind.__pydantic_validator__.validate_python(

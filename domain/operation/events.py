@@ -517,7 +517,6 @@ class ReconciliationResumed(Event):
     def apply(self, operation: Operation) -> None:
         """Fold."""
         operation.owner_name = None
-        operation.contradicted = False
         operation.give_up_at = self.give_up_at
         operation.due = self.timestamp
 

@@ -99,9 +99,15 @@ ARROWS = (
     Arrow((*_OUT, "handed_over"), "Failed", "failed"),
     Arrow(("dispatching", "outcome_unknown"), "Accepted", "accepted"),
     Arrow(("ready", "claimed", "dispatching", "accepted"), "OutcomeUnknown", "outcome_unknown"),
-    Arrow(("outcome_unknown", "handed_over"), "ConfirmedAbsent", "ready"),
+    Arrow(("outcome_unknown",), "ConfirmedAbsent", "ready"),
+    Arrow(("handed_over",), "ConfirmedAbsent", "ready", guard="must_not_be_contradicted"),
     Arrow(("accepted", "outcome_unknown"), "HandedOver", "handed_over"),
-    Arrow(("handed_over",), "ReconciliationResumed", "outcome_unknown"),
+    Arrow(
+        ("handed_over",),
+        "ReconciliationResumed",
+        "outcome_unknown",
+        guard="must_not_be_contradicted",
+    ),
     Arrow(("succeeded",), "Reversed", "reversed"),
     Arrow(("failed",), "Reissued", "ready"),
     Arrow(

@@ -223,6 +223,17 @@ class Operation(StateMachine):
                 hint="Cancel it.",
             )
 
+    def must_not_be_contradicted(self) -> None:
+        """Refuse to go on by itself after evidence has disagreed with an end.
+
+        What was rejected, cancelled or reversed would otherwise be sent after all.
+        """
+        if self.contradicted:
+            raise DecisionRefused(
+                "Evidence disagrees with how this had ended, so nothing is sent for it again.",
+                hint="Settle it as succeeded or as failed; for another effect begin an operation.",
+            )
+
     # Folding, called by the events.
 
     def take_terms(self, event: ev.Proposed | ev.Revised | ev.Intended) -> None:
@@ -313,6 +324,7 @@ class Operation(StateMachine):
         self.reference_is_theirs = False
         self.looked_up = self.waits = 0
         self.asking = False
+        self.contradicted = False
 
     def hand_over(self, to: str, at: datetime, next_at: datetime) -> None:
         """Remember who reconciles, and since when."""

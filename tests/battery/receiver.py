@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import json
 import threading
-from collections.abc import Iterator
+from collections.abc import Generator
 from contextlib import contextmanager
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from typing import Any
@@ -70,7 +70,7 @@ def perform_elsewhere(
 
 
 @contextmanager
-def receiving(stage: Stage, kind: str = "refund") -> Iterator[str]:
+def receiving(stage: Stage, kind: str = "refund") -> Generator[str]:
     """Run the endpoint; gives its URL. An event that could not be stored is answered with 503."""
 
     class Handler(BaseHTTPRequestHandler):

@@ -293,8 +293,9 @@ class Stage:
 
 def _never_sent(entry: HistoryEntry) -> bool:
     """Tell whether an event says that the attempt before it was proven not sent."""
-    proven = (entry.fields.get("evidence") or {}).get("phase") == "not begun"
-    return proven and entry.name in ("RetryScheduled", "OutcomeUnknown")
+    evidence: dict[str, Any] = entry.fields.get("evidence") or {}
+    unsent = evidence.get("phase") == "not begun"
+    return unsent and entry.name in ("RetryScheduled", "OutcomeUnknown")
 
 
 @contextmanager

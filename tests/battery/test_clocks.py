@@ -12,8 +12,9 @@ from pathlib import Path
 
 import pytest
 
+from settled import OperationView
+from settled.infrastructure.testing.journal_units import eventually
 from tests.battery.stage import AGENT, CLOCK_SLACK_SECONDS, ROOT, Stage, WorkerProcess
-from tests.battery.test_webhooks import waits
 
 HOUR = 3600.0
 NEVER = "never"
@@ -21,21 +22,27 @@ SLACK = timedelta(seconds=CLOCK_SLACK_SECONDS)
 
 
 def shifted_worker(
-    stage: Stage, name: str, seconds: float, step: Path | None = None, step_seconds: float = 0, **more
-) -> WorkerProcess:  # fmt: skip
+    stage: Stage,
+    name: str,
+    seconds: float,
+    step: Path | None = None,
+    step_seconds: float = 0,
+    lease_seconds: float = 1.0,
+) -> WorkerProcess:
     """Start a worker on a host whose clock is off, and steps when the file `step` appears."""
     script = str(ROOT / "tests" / "battery" / "shifted.py")
     when = str(step or stage.folder / NEVER)
-    return stage.worker(name, program=(script, str(seconds), when, str(step_seconds)), **more)
+    program = (script, str(seconds), when, str(step_seconds))
+    return stage.worker(name, program=program, lease_seconds=lease_seconds)
 
 
 def step_clock(step: Path) -> None:
     """Let the clock of a worker step, and wait until it has."""
     step.touch()
-    waits(lambda: step.with_name(step.name + ".done").exists())
+    eventually(lambda: step.with_name(step.name + ".done").exists())
 
 
-def times(stage: Stage, operation) -> list[datetime]:
+def times(stage: Stage, operation: OperationView) -> list[datetime]:
     """Return when each event was recorded."""
     return [entry.at for entry in stage.app.operations.history(operation, by=AGENT)]
 
@@ -76,7 +83,9 @@ def test_a27_two_workers_an_hour_apart(stage: Stage) -> None:
     held = stage.intend("refund-0", kind="enduring", order="order-0")
     stage.simulator.wait(held=1)
     shifted_worker(stage, "late", -HOUR)
-    others = [stage.intend(f"refund-{n}", kind="enduring", order=f"order-{n}") for n in range(1, 11)]
+    others = [
+        stage.intend(f"refund-{n}", kind="enduring", order=f"order-{n}") for n in range(1, 11)
+    ]
     for other in others:
         stage.wait(other, "succeeded")
     assert stage.get(held).state == "dispatching"

@@ -24,9 +24,9 @@ from psycopg import sql
 from settled import Identity
 from settled.infrastructure.journal.opening import open_journal
 from settled.infrastructure.simulator.client import SimulatorClient
+from settled.infrastructure.testing.journal_units import eventually
 from settled.infrastructure.testing.postgres_server import PostgresServer
 from tests.battery.stage import AGENT, Stage, staged
-from tests.battery.test_webhooks import waits
 
 RESENT, LOOKED_UP, HANDED_OVER = "resend-only", "lookup-only", "nothing"
 TABLES = ("installation", "events", "agenda", "guard", "reference", "lane", "worker")
@@ -205,7 +205,7 @@ def perform(stage: Stage, ended: str) -> None:
     if ended == "terminated":
         assert worker.terminate() == 0
     else:
-        waits(lambda: anchored(stage))
+        eventually(lambda: anchored(stage))
         worker.kill()
 
 

@@ -15,8 +15,8 @@ from settled.domain.identity import provider_key
 from settled.domain.journal.unit import Answer, Committed, Unit
 from settled.domain.keys import DerivedKeys
 from settled.domain.operation.operation import intend
+from settled.infrastructure.testing.journal_units import eventually
 from tests.battery.stage import Stage
-from tests.battery.test_webhooks import waits
 
 FLOOD = 1_000_000 if os.environ.get("SETTLED_LONG") else 20_000
 OTHERS = ("birch", "cedar", "dogwood", "elm", "fir")
@@ -93,11 +93,11 @@ def test_a40_what_cannot_be_read_is_parked_visibly(stage: Stage) -> None:
     warm(stage)
     operation = start_for(stage, "birch")
     assert settled_after(stage, stage.wait(operation, "succeeded")) < SECOND
-    waits(lambda: bool(stage.app.journal.heads(parked=True)))
+    eventually(lambda: bool(stage.app.journal.heads(parked=True)))
     (parked,) = stage.app.journal.heads(parked=True)
     assert parked.identity == "from-newer-code"
     assert "parked" in {finding.subject for finding in stage.app.journal.examine()}
-    waits(lambda: '"parked"' in stage.log_of(worker))
+    eventually(lambda: '"parked"' in stage.log_of(worker))
     same_tenant = stage.wait(start_for(stage, "acme", 2), "succeeded")
     assert settled_after(stage, same_tenant) < SECOND
 

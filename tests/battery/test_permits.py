@@ -7,8 +7,8 @@ import os
 import pytest
 
 from settled import OperationView
+from settled.infrastructure.testing.journal_units import eventually
 from tests.battery.stage import Stage, WorkerProcess
-from tests.battery.test_webhooks import waits
 
 
 def frozen_before_sending(stage: Stage, kind: str) -> tuple[OperationView, WorkerProcess]:
@@ -28,13 +28,13 @@ def permit_is_over(stage: Stage, operation: OperationView) -> bool:
 
 @pytest.mark.parametrize("kind", ["refund", "lookup-only"])
 def test_a36_a_thawed_worker_does_not_send(stage: Stage, kind: str) -> None:
-    """A36: others went on meanwhile, by resending or by looking up; the thawed one sends nothing."""
+    """A36: others went on meanwhile, by resending or looking up; the thawed one sends nothing."""
     operation, frozen = frozen_before_sending(stage, kind)
     stage.worker("second")
     done = stage.wait(operation, "succeeded")
-    waits(lambda: permit_is_over(stage, operation))
+    eventually(lambda: permit_is_over(stage, operation))
     frozen.thaw()
-    waits(lambda: "EvidenceRecorded" in stage.names(operation))
+    eventually(lambda: "EvidenceRecorded" in stage.names(operation))
     (evidence,) = stage.fields(operation, "EvidenceRecorded")
     assert (evidence["answered"], evidence["via"]) == ("not_sent", "reply")
     assert (stage.requests(), stage.effects()) == (1, 1)
@@ -49,7 +49,7 @@ def test_a36_absence_permits_no_dispatch_while_the_sender_is_silent(stage: Stage
     """
     operation, frozen = frozen_before_sending(stage, "unkeyed")
     stage.worker("second")
-    waits(lambda: permit_is_over(stage, operation))
+    eventually(lambda: permit_is_over(stage, operation))
     asked = len(stage.simulator.log().lookups())
     stage.simulator.wait(lookups=asked + 3)
     assert stage.get(operation).state == "outcome_unknown"
@@ -66,7 +66,7 @@ def test_a36_absence_permits_no_dispatch_when_the_sender_died(stage: Stage) -> N
     operation, frozen = frozen_before_sending(stage, "unkeyed")
     frozen.kill()
     stage.worker("second")
-    waits(lambda: permit_is_over(stage, operation))
+    eventually(lambda: permit_is_over(stage, operation))
     asked = len(stage.simulator.log().lookups())
     stage.simulator.wait(lookups=asked + 3)
     assert stage.get(operation).state == "outcome_unknown"

@@ -151,7 +151,9 @@ def _rejected(stage: Stage) -> OperationView:
 def _ready(stage: Stage) -> OperationView:
     """The provider refuses the first request before it does anything, and asks to be left alone."""
     _plan(stage, "ready", execute=False, status=429, headers={"Retry-After": "300"})
-    return _intend(stage, "ready")
+    operation = _intend(stage, "ready")
+    stage.wait_event(operation, "RetryScheduled")
+    return operation
 
 
 def _claimed(stage: Stage) -> OperationView:
@@ -172,19 +174,15 @@ def _outcome_unknown(stage: Stage) -> OperationView:
     key = _plan(stage, "unknown", reply="close")
     headers = {"Retry-After": "300"}
     stage.simulator.fault(key=key, execute=False, status=429, headers=headers)
-    return _intend(stage, "unknown")
+    operation = _intend(stage, "unknown")
+    stage.wait_event(operation, "OutcomeUnknown", 2)
+    return operation
 
 
 def _handed_over(stage: Stage) -> OperationView:
     stage.simulator.fault(reply="close")  # of the next request, which has no key
     operation = stage.wait(_intend(stage, "handed", "patient-nothing"), "handed_over")
-    return _told(stage, operation)
-
-
-def _told(stage: Stage, operation: OperationView) -> OperationView:
-    """Wait until its owner was told; then nothing happens to it for a while."""
-    while "OwnerNotified" not in stage.names(operation):
-        operation = stage.wait(operation, "handed_over")
+    stage.wait_event(operation, "OwnerNotified")  # and again in an hour
     return operation
 
 

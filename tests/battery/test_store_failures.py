@@ -16,9 +16,9 @@ import settled
 from settled import StoreUnavailable
 from settled.infrastructure.simulator.client import SimulatorClient
 from settled.infrastructure.testing.fault_relay import Fault, FaultRelay
+from settled.infrastructure.testing.journal_units import eventually
 from settled.infrastructure.testing.postgres_server import PostgresServer
 from tests.battery.stage import AGENT, Stage, staged
-from tests.battery.test_webhooks import waits
 
 OPEN = ("ready", "claimed", "dispatching", "outcome_unknown")
 
@@ -54,7 +54,9 @@ def test_a25_the_answer_to_an_intents_commit_is_lost(
     stage: Stage, server: PostgresServer, relay: FaultRelay
 ) -> None:
     """A25: the service's COMMIT arrives and its answer does not: one Intended, no conflict."""
-    with settled.open(relay.postgres_url(server.url()), kinds=stage.app.kinds.by_name.values()) as app:
+    with settled.open(
+        relay.postgres_url(server.url()), kinds=stage.app.kinds.by_name.values()
+    ) as app:
         relay.inject(Fault.LOSE_REPLY, on=b"settled.operation.Intended")
         params = {"order": "order-72", "amount": settled.Money("30.00", "USD")}
         told = app.operations.intend("refund", "refund-request-9", params, by=AGENT)
@@ -80,7 +82,9 @@ def test_a25_a_workers_commit_is_lost(
     done = stage.wait(operation, "succeeded", "handed_over")
     assert relay.strikes == 1
     assert done.state == "succeeded"
-    assert Counter(stage.names(done)) == Counter(["Intended", "Claimed", "Dispatching", "Succeeded"])
+    assert Counter(stage.names(done)) == Counter(
+        ["Intended", "Claimed", "Dispatching", "Succeeded"]
+    )
     assert (stage.requests(), stage.effects()) == (1, 1)
     assert worker.terminate() == 0
 
@@ -121,7 +125,7 @@ def test_a25_immediate_shutdown_under_load(stage: Stage, server: PostgresServer)
     for thread in threads:
         thread.join(60)
     assert not errors
-    waits(lambda: not stage.app.journal.heads("acme", states=OPEN), seconds=60)
+    eventually(lambda: not stage.app.journal.heads("acme", states=OPEN), seconds=60)
     views = [stage.get(settled.Identity("acme", "refund", f"refund-{n}")) for n in range(200)]
     assert {view.state for view in views} == {"succeeded"}
     for view in views:
@@ -131,6 +135,12 @@ def test_a25_immediate_shutdown_under_load(stage: Stage, server: PostgresServer)
     stage.check_invariant(*views)
     for worker in workers:
         assert worker.terminate() == 0, stage.log_of(worker)
+
+
+def left_by(stage: Stage, epoch: int) -> int:
+    """Return how many operations are still as a worker left them."""
+    rows = stage.app.journal.heads("acme", states=["dispatching"], limit=300)
+    return sum(row.owner == epoch for row in rows)
 
 
 def test_case_19_the_database_dies_in_the_middle_of_recovery(
@@ -143,7 +153,9 @@ def test_case_19_the_database_dies_in_the_middle_of_recovery(
     lease_seconds = 5.0
     stage.simulator.fault(times=None, hold_before=True)
     gone = stage.worker("gone", concurrency=300)
-    operations = [stage.intend(f"refund-{n}", kind="patient", order=f"order-{n}") for n in range(250)]
+    operations = [
+        stage.intend(f"refund-{n}", kind="patient", order=f"order-{n}") for n in range(250)
+    ]
     stage.simulator.wait(held=250)
     gone.kill()
     scanning, go_on = tmp_path / "scanning", tmp_path / "go-on"
@@ -154,17 +166,13 @@ def test_case_19_the_database_dies_in_the_middle_of_recovery(
         lease_seconds=lease_seconds,
         fault=f"after_claim@3=touch:{scanning},before_claim@4=wait:{go_on}",
     )
-    waits(scanning.exists)
+    eventually(scanning.exists)
     server.stop("immediate")
     go_on.touch()
     server.start()
     back = stage.app.journal.time()
     stage.simulator.release()
-    waits(
-        lambda: not [r for r in stage.app.journal.heads("acme", states=["dispatching"], limit=300)
-                     if r.owner == 1],
-        seconds=60,
-    )  # fmt: skip
+    eventually(lambda: not left_by(stage, epoch=1), seconds=60)
     assert (stage.app.journal.time() - back).total_seconds() < lease_seconds
     for operation in operations:
         stage.wait(operation, "succeeded")
@@ -180,7 +188,7 @@ def test_a_worker_outlives_a_server_that_is_away_for_longer_than_its_lease(
     worker = stage.worker(environment={"SETTLED_URL": url}, lease_seconds=0.5)
     first = stage.wait(stage.intend("refund-1"), "succeeded")
     relay.inject(Fault.REFUSE)
-    waits(lambda: all(row.lapsed for row in stage.app.journal.workers()))
+    eventually(lambda: all(row.lapsed for row in stage.app.journal.workers()))
     relay.heal()
     second = stage.wait(stage.intend("refund-2"), "succeeded")
     assert worker.process.poll() is None

@@ -5,15 +5,15 @@ from __future__ import annotations
 import random
 import select
 import threading
-import time
 from collections import Counter
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from concurrent.futures import ThreadPoolExecutor
 
 import httpx2
 import pytest
 
 from settled.domain.inbox import KIND as EVIDENCE
+from settled.infrastructure.testing.journal_units import eventually
 from tests.battery.receiver import event_of, perform_elsewhere, receiving, tell
 from tests.battery.stage import AGENT, Stage
 
@@ -28,17 +28,15 @@ def endpoint(stage: Stage) -> Iterator[str]:
         yield url
 
 
-def waits(question: Callable[[], bool], seconds: float = 20) -> None:
-    """Wait until the store, or the provider, says so."""
-    deadline = time.monotonic() + seconds
-    while not question():
-        assert time.monotonic() < deadline, "not within the time"
-        select.select([], [], [], 0.01)
-
-
 def waiting(stage: Stage) -> int:
     """Return how many events wait for their operation."""
     return len(stage.app.journal.heads("acme", kind=EVIDENCE, states=["waiting"], limit=2000))
+
+
+def still_open(stage: Stage) -> bool:
+    """Tell whether an operation is not settled yet."""
+    states = ("ready", "claimed", "dispatching", "outcome_unknown")
+    return bool(stage.app.journal.heads("acme", kind="refund", states=states))
 
 
 def test_case_27_a_webhook_before_the_intent_is_kept_and_joined(
@@ -52,7 +50,7 @@ def test_case_27_a_webhook_before_the_intent_is_kept_and_joined(
     operation = stage.intend("refund-request-9", order="refund-request-9")
     stage.worker()
     done = stage.wait(operation, "succeeded")
-    waits(lambda: waiting(stage) == 0)
+    eventually(lambda: waiting(stage) == 0)
     assert done.reference == "re_1"
     assert stage.names(done).count("Succeeded") == 1
     assert stage.effects() == 1
@@ -68,7 +66,7 @@ def test_case_27_evidence_by_reference_waits_until_the_reference_is_known(stage:
     assert said is None
     stage.worker()
     done = stage.wait(stage.intend(), "succeeded")
-    waits(lambda: waiting(stage) == 0)
+    eventually(lambda: waiting(stage) == 0)
     assert done.reference == "re_1"
     assert stage.names(done)[-1] == "EvidenceRecorded"
     assert (stage.requests(), stage.effects()) == (1, 1)
@@ -102,12 +100,13 @@ def test_case_28_three_copies_before_the_operation_are_one(stage: Stage) -> None
     perform_elsewhere(stage, "refund-request-9")
     event = event_of(stage, "re_1")
     with ThreadPoolExecutor(3) as pool:
-        list(pool.map(lambda _: tell(stage, event), range(3)))
+        copies = [pool.submit(tell, stage, event) for _ in range(3)]
+    assert [copy.result() for copy in copies] == [None] * 3
     assert waiting(stage) == 1
     stage.worker()
     operation = stage.intend("refund-request-9", order="refund-request-9")
     done = stage.wait(operation, "succeeded")
-    waits(lambda: waiting(stage) == 0)
+    eventually(lambda: waiting(stage) == 0)
     assert stage.names(done).count("Succeeded") == 1
     assert stage.effects() == 1
 
@@ -122,7 +121,7 @@ def test_case_29_reply_and_webhook_settle_at_once(stage: Stage, endpoint: str) -
     settled = stage.get(operation)
     assert (settled.state, stage.fields(settled, "Succeeded")[0]["via"]) == ("succeeded", "webhook")
     stage.simulator.release()
-    waits(lambda: "EvidenceRecorded" in stage.names(operation))
+    eventually(lambda: "EvidenceRecorded" in stage.names(operation))
     assert stage.names(operation).count("Succeeded") == 1
     assert stage.fields(operation, "EvidenceRecorded")[0]["via"] == "reply"
     assert (stage.requests(), stage.effects()) == (1, 1)
@@ -138,7 +137,9 @@ def test_a38_webhook_and_intent_cross_in_every_order(stage: Stage) -> None:
     chance = random.Random(seed)
     names = [f"refund-request-{number}" for number in range(CROSSINGS)]
     with httpx2.Client() as client, ThreadPoolExecutor(8) as pool:
-        list(pool.map(lambda name: perform_elsewhere(stage, name, client=client), names))
+        performed = [pool.submit(perform_elsewhere, stage, name, client=client) for name in names]
+    for done in performed:
+        done.result()
     effects = {effect.fields["order"]: effect for effect in stage.simulator.effects()}
     assert len(effects) == CROSSINGS
     events = {
@@ -175,9 +176,7 @@ def test_a38_webhook_and_intent_cross_in_every_order(stage: Stage) -> None:
     chance.shuffle(plans)
     with ThreadPoolExecutor(16) as pool:
         list(pool.map(cross, plans))
-    waits(lambda: waiting(stage) == 0 and not stage.app.journal.heads(
-        "acme", kind="refund", states=["ready", "claimed", "dispatching", "outcome_unknown"]
-    ), seconds=60)  # fmt: skip
+    eventually(lambda: waiting(stage) == 0 and not still_open(stage), seconds=60)
     assert early[True] and early[False], early
     requests = Counter(request.key for request in stage.simulator.log().requests)
     for name in names:

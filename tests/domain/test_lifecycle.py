@@ -16,6 +16,7 @@ from hypothesis import strategies as st
 from settled.domain.clock import Stamp
 from settled.domain.digest import Digest
 from settled.domain.errors import (
+    DecisionRefused,
     EffectPossible,
     InvalidLifecycle,
     NotPossible,
@@ -223,6 +224,33 @@ def test_a_wrong_table_is_refused_when_it_is_declared(
         Lifecycle("lamp", states=states, arrows=arrows, refusals=refusals)
 
 
+# What was ended stays ended.
+
+
+@pytest.mark.parametrize("end", ["Rejected", "ProposalExpired", "Cancelled", None])
+def test_what_was_never_approved_is_not_sent_after_a_contradiction(end: str | None) -> None:
+    """Evidence about a proposal goes to a person; no answer of theirs makes the proposal ready."""
+    stamp = Stamp(START, "ada")
+    machine = propose(ev.Terms(**TERMS), stamp, START + timedelta(hours=1))
+    ended: dict[str, tuple[type[Event], dict[str, Any]]] = {
+        "Rejected": (ev.Rejected, {"proposal_version": 1}),
+        "ProposalExpired": (ev.ProposalExpired, {}),
+        "Cancelled": (ev.Cancelled, {}),
+    }
+    if end is not None:
+        event, fields = ended[end]
+        machine.record(event, stamp, **fields)
+    told = {"to": "payments-oncall", "was": machine.state, "reason": "a webhook says so"}
+    machine.record(ev.Contradicted, stamp, **told, reference="re_1", next_at=START)
+    by_hand = {"via": "hand", "reason": "nothing there", "rule": "settled by hand"}
+    with pytest.raises(DecisionRefused, match="nothing is sent for it again"):
+        machine.record(ev.ConfirmedAbsent, stamp, **by_hand, due_at=START)
+    with pytest.raises(DecisionRefused, match="nothing is sent for it again"):
+        machine.record(ev.ReconciliationResumed, stamp, reason="go on", give_up_at=START)
+    machine.record(ev.Failed, stamp, **by_hand)
+    assert machine.state == "failed"
+
+
 # Whatever happens, whoever is open is due.
 
 START = datetime(2026, 11, 30, 14, 3, 9, tzinfo=UTC)
@@ -315,6 +343,7 @@ def test_what_is_open_is_always_due(data: st.DataObject) -> None:
         head = head_of(machine)
         assert (head.due_at is None) == LIFECYCLE.states[machine.state].settled
         assert head.held == (machine.state in ("claimed", "dispatching"))
+        assert machine.provider_key or machine.state not in ("ready", *OUT.split())
     assert machine.version == recorded
     before = head_of(machine)
     ids = iter(data.draw(st.lists(st.uuids(), min_size=recorded, max_size=recorded, unique=True)))

@@ -1,0 +1,154 @@
+"""What evidence that came by itself may conclude: a late reply speaks of its own attempt alone."""
+
+from __future__ import annotations
+
+from datetime import UTC, datetime, timedelta
+from typing import Any
+from uuid import UUID
+
+import pytest
+
+from settled.domain.clock import Stamp
+from settled.domain.identity import Identity, provider_key
+from settled.domain.keys import DerivedKeys
+from settled.domain.kind import Kind
+from settled.domain.money import Money
+from settled.domain.operation import events as ev
+from settled.domain.operation.judgement import admit
+from settled.domain.operation.operation import Operation, intend
+from settled.domain.params import Params
+from settled.domain.provider import Answered, Echo, Finding, Via
+from settled.infrastructure.http.json_provider import HttpProvider
+from settled.infrastructure.simulator.contract import simulator_contract
+
+START = datetime(2026, 11, 30, 14, 3, 9, tzinfo=UTC)
+IDENTITY = Identity("acme", "refund", "refund-request-9")
+CONTRACT = simulator_contract()
+
+
+class RefundParams(Params):
+    """A refund of part of an order."""
+
+    order: str
+    amount: Money
+
+
+def stamp(seconds: float) -> Stamp:
+    return Stamp(START + timedelta(seconds=seconds), "worker")
+
+
+def an_intent() -> Operation:
+    """Return an operation that is ready."""
+    provider = HttpProvider("http://psp.example/v1/refunds", contract=CONTRACT)
+    kind = Kind("refund", RefundParams, provider, "payments-oncall")
+    params = RefundParams(order="order-72", amount=Money("30.00", "USD"))
+    terms = kind.terms(IDENTITY, params, DerivedKeys(bytes(32)), {})
+    return intend(terms, stamp(0), provider_key(UUID(int=7), IDENTITY, 1))
+
+
+def dispatch(operation: Operation, at: float) -> None:
+    """Send the next attempt: from ready, or again from outcome_unknown."""
+    if operation.state == "ready":
+        later = stamp(at + 60).at
+        operation.record(ev.Claimed, stamp(at), worker="worker", epoch=1, due_at=later)
+    operation.record(
+        ev.Dispatching,
+        stamp(at),
+        attempt=operation.next_attempt,
+        key=operation.provider_key,
+        worker="worker",
+        epoch=1,
+        permit_until=stamp(at + 5).at,
+        call_deadline=stamp(at + 35).at,
+        adapter="http/1",
+        scope=(),
+        credential_fingerprint="",
+        request_digest="d",
+    )
+
+
+def lose(operation: Operation, at: float) -> None:
+    """Lose the owner of the attempt that is out."""
+    operation.record(
+        ev.OutcomeUnknown,
+        stamp(at),
+        cause="owner_gone",
+        reason="its worker is gone",
+        rule="unanswered",
+        sender_reported=False,
+        waited=False,
+        attempt_out=True,
+        next_at=stamp(at).at,
+    )
+
+
+def confirm_absent(operation: Operation, at: float) -> None:
+    """Prove that nothing of the attempts so far exists."""
+    operation.record(
+        ev.ConfirmedAbsent,
+        stamp(at),
+        via="lookup",
+        reason="not found",
+        rule="absent, proven",
+        due_at=stamp(at).at,
+    )
+
+
+def late(answered: Answered, **more: Any) -> Finding:
+    return Finding(answered, Via.REPLY, "the late reply", **more)
+
+
+@pytest.mark.parametrize(
+    "answered", [Answered.REJECTED, Answered.NO_TARGET, Answered.NOT_SENT, Answered.FAILED]
+)
+def test_a_late_refusal_says_nothing_about_a_later_attempt(answered: Answered) -> None:
+    """The first was proven absent, the second is out: a 400 for the first settles nothing."""
+    operation = an_intent()
+    dispatch(operation, 1)
+    lose(operation, 40)
+    confirm_absent(operation, 80)
+    dispatch(operation, 81)
+    admit(operation, CONTRACT, late(answered), stamp(82), timedelta(), attempt=1)
+    assert operation.state == "dispatching"
+    assert isinstance(operation.pending_events[-1], ev.EvidenceRecorded)
+
+
+def test_a_late_receipt_settles_whichever_attempt_it_answers() -> None:
+    """An effect that exists is ours by the key, also when it was believed to be absent."""
+    operation = an_intent()
+    dispatch(operation, 1)
+    lose(operation, 40)
+    confirm_absent(operation, 80)
+    dispatch(operation, 81)
+    receipt = late(Answered.PERFORMED, reference="re_1", receipt={"id": "re_1"}, echo=Echo.EQUAL)
+    admit(operation, CONTRACT, receipt, stamp(82), timedelta(), attempt=1)
+    assert (operation.state, operation.reference) == ("succeeded", "re_1")
+
+
+def test_the_sender_that_reports_that_nothing_was_sent_is_believed() -> None:
+    """Its permit was over before the first byte; it was the only attempt, so nothing is out."""
+    operation = an_intent()
+    dispatch(operation, 1)
+    lose(operation, 40)
+    admit(operation, CONTRACT, late(Answered.NOT_SENT), stamp(50), timedelta(), attempt=1)
+    assert (operation.state, operation.out) == ("ready", ())
+
+
+def test_nobody_else_is_believed_that_nothing_was_sent() -> None:
+    """What does not answer one of our requests proves nothing about them."""
+    operation = an_intent()
+    dispatch(operation, 1)
+    lose(operation, 40)
+    admit(operation, CONTRACT, late(Answered.NOT_SENT), stamp(50), timedelta())
+    assert operation.state == "outcome_unknown"
+
+
+def test_one_of_two_attempts_that_was_not_sent_leaves_the_other_unknown() -> None:
+    """Both are out; that one of them never left says nothing about the other."""
+    operation = an_intent()
+    dispatch(operation, 1)
+    lose(operation, 40)
+    dispatch(operation, 41)
+    lose(operation, 80)
+    admit(operation, CONTRACT, late(Answered.NOT_SENT), stamp(90), timedelta(), attempt=2)
+    assert operation.state == "outcome_unknown"
