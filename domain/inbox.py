@@ -30,6 +30,7 @@ KEEP = timedelta(days=30)
 
 FIRST_RETRY = timedelta(milliseconds=50)
 LONGEST_RETRY = timedelta(hours=1)
+AFTER_FAILURE = timedelta(seconds=30)
 
 LIFECYCLE = Lifecycle(
     "evidence",
@@ -150,12 +151,19 @@ class Received(Event):
 
 
 class NotFoundYet(Event):
-    """No operation yet; looked for again at a time that follows from how often it was tried."""
+    """No operation yet; looked for again at a time that follows from how often it was tried.
+
+    `failed` says that looking or joining failed, and why: that is no sign that there is none.
+    """
 
     TOPIC: ClassVar[str] = "settled.evidence.NotFoundYet"
+    failed: str | None = None
 
     def apply(self, machine: Evidence) -> None:
         """Fold."""
+        if self.failed is not None:
+            machine.due = self.timestamp + AFTER_FAILURE
+            return
         machine.tries += 1
         pause = min(FIRST_RETRY * 2 ** min(machine.tries, 20), LONGEST_RETRY)
         machine.due = min(self.timestamp + pause, machine.keep_until)

@@ -1,11 +1,13 @@
 """A kind: what operations of one sort are made of, and the policy under which they act.
 
-Declared once, in a dozen lines, at import. What a policy says is recorded with each intent, so a
-changed declaration never changes what was authorised before.
+Declared once, in a dozen lines, at import. Parameters, deadlines, attempts and the owner are
+recorded with each intent: a changed declaration does not change them. The contract, the pauses
+between attempts and the second owner are read from today's declaration.
 """
 
 from __future__ import annotations
 
+import math
 import string
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
@@ -92,7 +94,7 @@ class Kind(Generic[P]):
             provider=self.provider.name,
             hand_over_to=self.hand_over_to,
             priority=self.priority,
-            within_seconds=self.within.total_seconds(),
+            within_seconds=min(self.within.total_seconds(), self.retry.total_seconds or math.inf),
             attempts_allowed=self.retry.attempts,
             call_timeout_seconds=self.call_timeout.total_seconds(),
             permit_seconds=self.permit.total_seconds(),

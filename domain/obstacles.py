@@ -39,12 +39,15 @@ def sending_obstacle(situation: Situation, contract: ProviderContract, at: datet
 
 
 def resend_at(
-    situation: Situation, contract: ProviderContract, earliest: datetime
+    situation: Situation,
+    contract: ProviderContract,
+    earliest: datetime,
+    attempt_until: datetime | None = None,
 ) -> datetime | None:
     """Return when a resend cannot be performed beside an earlier request, or None for never."""
     if contract.duplicate_in_flight in _ONE_IS_PERFORMED:
         return earliest
-    quiet = quiet_from(situation, contract)
+    quiet = quiet_from(situation, contract, attempt_until)
     return None if quiet is None else max(earliest, quiet)
 
 

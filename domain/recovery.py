@@ -34,6 +34,7 @@ from settled.domain.situation import Situation, Step, StepKind, later
 __all__ = ["Situation", "Step", "StepKind", "recover"]
 
 _ZERO = timedelta()
+_CREDENTIAL_PAUSE = timedelta(seconds=30)
 
 
 def recover(
@@ -71,8 +72,10 @@ class _Case:
     @property
     def delay(self) -> timedelta:
         """How long to leave the provider alone before the next request."""
-        asked = self.finding.retry_after if self.finding else None
-        return max(self.jitter, asked or _ZERO, self.contract.limits.min_spacing, _ZERO)
+        if self.finding is None:
+            return max(self.jitter, _ZERO)  # the spacing was part of when this became due
+        spacing = self.contract.limits.min_spacing
+        return max(self.jitter, self.finding.retry_after or _ZERO, spacing, _ZERO)
 
     @property
     def first_and_only(self) -> bool:
@@ -101,7 +104,8 @@ class _Case:
 
     def resend_at(self, wait: timedelta) -> tuple[datetime, str | None]:
         """Return when a resend would leave, and what stands in its way."""
-        quiet = resend_at(self.situation, self.contract, self.after(wait))
+        until = self.finding.may_arrive_until if self.finding else None
+        quiet = resend_at(self.situation, self.contract, self.after(wait), until)
         at = quiet or self.after(wait)
         beside = None if quiet else "a second request might be performed beside the first"
         return at, resend_obstacle(self.situation, self.contract, at) or beside
@@ -169,6 +173,18 @@ def _dispatch(case: _Case, rule: str, wait: timedelta) -> Step:
     if over:
         reason = f"{case.said}; nothing was performed, and {over}"
         return Step(StepKind.SETTLE_FAILED, f"{rule}, attempts exhausted", reason)
+    return Step(StepKind.DISPATCH, rule, f"{case.said}; nothing was performed", at)
+
+
+def _dispatch_with_credential(case: _Case, rule: str, wait: timedelta) -> Step:
+    """A refused credential says nothing about the request: it is kept until its time is over.
+
+    Somebody is told each time, and has to mend it; attempts are not used up.
+    """
+    at = case.after(max(wait, _CREDENTIAL_PAUSE))
+    if at >= case.situation.give_up_at:
+        reason = f"{case.said}; nothing was performed, and its time for automatic steps is over"
+        return Step(StepKind.SETTLE_FAILED, f"{rule}, time over", reason)
     return Step(StepKind.DISPATCH, rule, f"{case.said}; nothing was performed", at)
 
 
@@ -249,7 +265,11 @@ _REFUSED: Mapping[Answered, tuple[str, PreExecution | None, _Action]] = {
     Answered.NOT_SENT: ("never sent", None, _dispatch),
     Answered.NO_TARGET: ("no target", None, _settle_failed),
     Answered.REJECTED: ("rejected", PreExecution.VALIDATION, _settle_failed),
-    Answered.UNAUTHORISED: ("credential refused at first", PreExecution.AUTH, _dispatch),
+    Answered.UNAUTHORISED: (
+        "credential refused at first",
+        PreExecution.AUTH,
+        _dispatch_with_credential,
+    ),
     Answered.RATE_LIMITED: ("rate limited at first", PreExecution.RATE_LIMIT, _dispatch),
 }
 """What it means for the first and only request, where the contract says that such a refusal comes
@@ -318,9 +338,14 @@ def _absent(case: _Case, finding: Finding) -> Step:
     """A look-up found nothing."""
     obstacle = absence_obstacle(case.situation, case.contract, finding.may_arrive_until)
     if obstacle is None:
-        return Step(
-            StepKind.CONFIRM_ABSENT, "absent, proven", f"{case.said}, and nothing can arrive now"
-        )
+        at = case.after(case.delay)
+        reason = f"{case.said}, and nothing can arrive now"
+        over = sending_obstacle(case.situation, case.contract, at)
+        if over:
+            return Step(
+                StepKind.SETTLE_FAILED, "absent, proven, attempts exhausted", f"{reason}; {over}"
+            )
+        return Step(StepKind.CONFIRM_ABSENT, "absent, proven", reason, at)
     reason = f"{case.said}, which proves nothing: {obstacle}"
     if case.look_obstacle() is not None:
         return Step(StepKind.HAND_OVER, "absent, not proven in time", reason)

@@ -10,6 +10,9 @@ from collections.abc import Callable
 from datetime import datetime, timedelta
 from uuid import UUID
 
+SLOW_SECONDS = 0.5
+"""How long a sample may take: our time may be ahead of the store's by as much, never behind."""
+
 _BOOT_CLOCK = getattr(time, "CLOCK_BOOTTIME", time.CLOCK_MONOTONIC)
 
 
@@ -33,8 +36,8 @@ class StoreClock:
     def __init__(self, sample: Callable[[], datetime]) -> None:
         self._sample = sample
         self._lock = threading.Lock()
-        self._at = sample()
         self._since = elapsed_seconds()
+        self._at = sample()
         self._last = self._at
 
     def now(self) -> datetime:
@@ -50,6 +53,8 @@ class StoreClock:
             return
         before = elapsed_seconds()
         at = self._sample()
+        if elapsed_seconds() - before > SLOW_SECONDS:
+            return  # nobody knows when in between the store looked: the old sample says more
         with self._lock:
             self._at, self._since = at, before
 

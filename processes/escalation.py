@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import asyncio
 from dataclasses import dataclass
 from datetime import timedelta
 from typing import Any
@@ -14,9 +13,13 @@ from settled.domain.machine.machine import StateMachine
 from settled.domain.notifier import Notice, Notifier
 from settled.domain.operation import events as ev
 from settled.domain.operation.operation import Operation
+from settled.processes.blocking import on_thread
 from settled.processes.manager import Decision, Perform, Position, Rest, Work
 from settled.processes.operations import Desk
 from settled.processes.runner import ShutDown
+
+NOTIFY_SECONDS = 60.0
+"""How long telling an owner may take before it counts as not delivered."""
 
 UNDELIVERED_RETRY_SECONDS = 60.0
 """How soon a notice that could not be delivered is tried again."""
@@ -54,7 +57,7 @@ class Escalation:
         )
 
         async def notify() -> None:
-            await asyncio.to_thread(self.notifier.notify, notice)
+            await on_thread(self.notifier.notify, notice, seconds=NOTIFY_SECONDS)
 
         def conclude(operation: Operation, result: Any, stamp: Stamp) -> None:
             if isinstance(result, ShutDown):

@@ -5,22 +5,23 @@ from __future__ import annotations
 import asyncio
 from dataclasses import dataclass
 from datetime import timedelta
+from functools import partial
 from typing import Any
 from uuid import UUID
 
 import structlog
 
 from settled.domain.clock import Stamp
-from settled.domain.errors import NotFound
 from settled.domain.identity import Identity
 from settled.domain.inbox import Evidence, Joined, Lapsed, NotFoundYet, Testimony
 from settled.domain.machine.machine import StateMachine
 from settled.domain.operation.judgement import admit
 from settled.domain.operation.operation import Operation
-from settled.processes.ledger import Ledger
+from settled.domain.provider import Via
+from settled.processes.ledger import ForeignReference, Ledger
 from settled.processes.manager import Decision, Perform, Position, Rest, Work
-from settled.processes.operations import Desk
-from settled.processes.runner import ShutDown
+from settled.processes.operations import Desk, understood
+from settled.processes.runner import Foreign, ShutDown
 
 
 @dataclass(frozen=True)
@@ -51,19 +52,25 @@ class Joiner:
         if stream is None:
             return None
 
-        def command(operation: Operation) -> None:
+        def command(operation: Operation, foreign: bool = False) -> None:
             kind = self.desk.kinds[operation.kind]
             contract = kind.provider.contract
             finding = said.finding(contract, self.desk.intended(kind, operation))
-            admit(operation, contract, finding, stamp, timedelta())
+            told = understood(Foreign(finding) if foreign else finding, Via.WEBHOOK)
+            admit(operation, contract, told, stamp, timedelta())
 
-        self.ledger.execute(said.tenant, stream, command, missing=NotFound)
+        try:
+            self.ledger.execute(said.tenant, stream, command)
+        except ForeignReference:
+            self.ledger.execute(said.tenant, stream, partial(command, foreign=True))
         return stream
 
     def _find(self, said: Testimony) -> UUID | None:
         if said.kind and said.operation_id:
             stream = Operation.stream(Identity(said.tenant, said.kind, said.operation_id))
-            return stream if self.ledger.journal.head(said.tenant, stream) else None
+            row = self.ledger.journal.head(said.tenant, stream)
+            # What another provider says of it is no evidence about the one it goes to.
+            return stream if row is not None and row.lane.endswith(f"/{said.provider}") else None
         assert said.reference, "testimony names its operation"
         return self.ledger.journal.referenced(said.tenant, said.provider, said.reference)
 
@@ -71,10 +78,12 @@ class Joiner:
         if isinstance(result, ShutDown):
             return
         if isinstance(result, Exception):
+            # Such as a kind that is not declared here: another worker may know it.
             structlog.get_logger("settled.joiner").warning(
                 "not_joined", evidence=machine.identity, error=str(result)
             )
-        if isinstance(result, UUID):
+            machine.record(NotFoundYet, stamp, failed=repr(result)[:500])
+        elif isinstance(result, UUID):
             machine.record(Joined, stamp, stream=result)
         elif stamp.at >= machine.keep_until:
             machine.record(Lapsed, stamp)

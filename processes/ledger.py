@@ -31,6 +31,7 @@ from settled.domain.journal.unit import (
     Head,
     Invalid,
     Reference,
+    ReferenceTaken,
     Stale,
     Unit,
 )
@@ -51,6 +52,13 @@ class CommitQueue(Protocol):
     def run(self, work: Callable[[Committer], T]) -> Future[T]:
         """Run `work` with the committer on the committer's thread, between two groups."""
         ...
+
+
+class ForeignReference(Exception):
+    """The provider's object is known under another stream, so nothing was written."""
+
+    def __init__(self, provider: str, reference: str) -> None:
+        super().__init__(f"{provider}'s {reference} belongs to another stream")
 
 
 class Ledger:
@@ -96,7 +104,7 @@ class Ledger:
             pending = list(machine.pending_events)
             if not pending:
                 continue
-            progress = any(type(event).PROGRESS for event in pending)  # type: ignore[attr-defined]
+            progress = any(event.progress for event in pending)  # type: ignore[attr-defined]
             events = self.mapper.seal(machine, iter(self.clock.new_id, None))
             changes.append(
                 Change(
@@ -222,6 +230,8 @@ def unanswered(answer: Answer) -> Exception:
         return TooLarge(
             f"The database does not take this: {answer.reason}", hint="Nothing was written."
         )
+    if isinstance(answer, ReferenceTaken):
+        return ForeignReference(answer.provider, answer.reference)
     if isinstance(answer, Busy):
         return StoreUnavailable(
             f"Somebody else held {answer.what} for too long.",

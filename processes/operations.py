@@ -4,9 +4,11 @@ from __future__ import annotations
 
 import asyncio
 import hashlib
+import json
 import threading
+import time
 from collections.abc import Callable, Iterable, Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from datetime import timedelta
 from functools import partial
 from typing import Any
@@ -14,17 +16,17 @@ from typing import Any
 import structlog
 
 from settled.domain.clock import Clock, Stamp
-from settled.domain.errors import SettledError, UnknownKind
+from settled.domain.errors import SettledError, StoreError, UnknownKind
 from settled.domain.kind import Kind
 from settled.domain.operation import events as ev
 from settled.domain.operation.judgement import SHUT_DOWN, admit, conclude
 from settled.domain.operation.operation import Operation
 from settled.domain.params import Params, thaw
 from settled.domain.permit import SendPermit
-from settled.domain.provider import Answered, Call, Finding, Lookup, SealedRequest, Via
+from settled.domain.provider import Answered, Call, Echo, Finding, Lookup, SealedRequest, Via
 from settled.domain.recovery import Step, recover
 from settled.processes.manager import Perform, Position, Work
-from settled.processes.runner import ShutDown
+from settled.processes.runner import Foreign, ShutDown
 
 
 @dataclass(frozen=True)
@@ -63,6 +65,22 @@ class Kinds:
                 hint="Let a worker with the old declaration finish what is open.",
             )
         return kind
+
+
+LONGEST_REFERENCE = 500
+"""Characters of a provider's name for its object; longer ones are not kept."""
+
+LARGEST_RECEIPT_BYTES = 256 * 1024
+
+LATE_RETRY_SECONDS = 1.0
+"""How soon a late reply is tried to be recorded again when the store is away."""
+
+PAUSE_SECONDS = 15.0
+"""How long an operation is left alone whose request cannot be made, or checked, just now."""
+
+
+class NotSealed(Exception):
+    """The adapter could not make the request: a credential is missing, a body function failed."""
 
 
 Execute = Callable[[Operation, Callable[[Operation], None]], None]
@@ -128,6 +146,21 @@ class Desk:
             Work.CALL, kind.name, send, self._replied, partial(self._late, attempt=attempt)
         )
 
+    def seal(self, kind: Kind[Any], operation: Operation) -> SealedRequest:
+        """Return the request as today's adapter makes it. Raises NotSealed when it cannot now."""
+        try:
+            return kind.provider.seal(
+                operation.business_identity,
+                operation.provider_key,
+                self.params(kind, operation),
+                self.secret,
+            )
+        except Exception as error:
+            structlog.get_logger("settled.provider").exception(
+                "not_sealed", provider=operation.terms.provider, operation=operation.operation_id
+            )
+            raise NotSealed(f"the request could not be made: {error!r}") from error
+
     def look_up(self, operation: Operation, stamp: Stamp) -> Perform:
         """Return the question about an earlier attempt."""
         kind = self.kinds.serving(operation)
@@ -162,13 +195,7 @@ class Desk:
     def _request(self, kind: Kind[Any], operation: Operation) -> tuple[SealedRequest, bool]:
         if operation.request is not None:
             return operation.request, False
-        sealed = kind.provider.seal(
-            operation.business_identity,
-            operation.provider_key,
-            self.params(kind, operation),
-            self.secret,
-        )
-        return sealed, True
+        return self.seal(kind, operation), True
 
     def _replied(self, operation: Operation, result: Any, stamp: Stamp) -> None:
         kind = self.kinds.serving(operation)
@@ -210,9 +237,20 @@ class Desk:
     def _report_late(self, operation: Operation, finding: Finding, attempt: int) -> None:
         """Take what a call says that was given up. It came by itself, so it is evidence."""
 
+        def late(newer: Operation) -> None:
+            self._late(newer, finding, Stamp(self.clock.now(), "late-reply"), attempt)
+
         def report() -> None:
-            stamp = Stamp(self.clock.now(), "late-reply")
-            self.execute(operation, lambda newer: self._late(newer, finding, stamp, attempt))
+            while True:
+                try:
+                    self.execute(operation, late)
+                except StoreError as error:
+                    structlog.get_logger("settled.provider").warning(
+                        "late_reply_waits", operation=operation.operation_id, error=str(error)
+                    )
+                    time.sleep(LATE_RETRY_SECONDS)
+                else:
+                    return
 
         # On a thread of its own: it waits for a commit, and may come after the loop has ended.
         threading.Thread(target=report, name="settled-late-reply", daemon=True).start()
@@ -230,8 +268,10 @@ class Desk:
 
 def understood(result: Any, via: Via) -> Finding:
     """Return the finding that a call ended with; whatever else it ended with is a lost reply."""
+    if isinstance(result, Foreign):
+        return _foreign(understood(result.result, via))
     if isinstance(result, Finding):
-        return result
+        return _bounded(result)
     reason = str(result) or type(result).__name__
     if isinstance(result, TimeoutError):
         reason = "no answer in time"
@@ -240,6 +280,38 @@ def understood(result: Any, via: Via) -> Finding:
         via,
         reason if not isinstance(result, SettledError) else result.message,
         evidence={"exception": type(result).__name__, "message": reason[:500]},
+    )
+
+
+def _bounded(finding: Finding) -> Finding:
+    """Return a finding that can be stored: a provider may answer with anything.
+
+    A name that cannot be kept is left out, and so is an object that is too large; what they say
+    about the outcome stays.
+    """
+    name = finding.reference
+    if name is not None and (len(name) > LONGEST_REFERENCE or not name.isprintable()):
+        finding = replace(
+            finding, reference=None, evidence={**finding.evidence, "name": "unusable"}
+        )
+    if finding.receipt is not None:
+        size = len(json.dumps(dict(finding.receipt), default=str))
+        if size > LARGEST_RECEIPT_BYTES:
+            note = f"an object of {size} bytes was left out"
+            finding = replace(finding, receipt=None, evidence={**finding.evidence, "receipt": note})
+    return finding
+
+
+def _foreign(finding: Finding) -> Finding:
+    """Return a finding about an object that is another operation's: it must not settle this one."""
+    named = finding.reference or "the provider's object"
+    return replace(
+        finding,
+        echo=Echo.DIFFERS,
+        differs_in=f"{named}, which belongs to another operation",
+        reference=None,
+        receipt=None,
+        evidence={**finding.evidence, "reference": finding.reference},
     )
 
 

@@ -6,13 +6,15 @@ from dataclasses import dataclass
 from datetime import timedelta
 
 from settled.domain.clock import Stamp
+from settled.domain.contract.vocabulary import ProviderContract
 from settled.domain.machine.machine import StateMachine
+from settled.domain.obstacles import way_obstacle
 from settled.domain.operation.judgement import OWNER_GONE, conclude
 from settled.domain.operation.operation import Operation
 from settled.domain.provider import SealedRequest
-from settled.domain.recovery import StepKind, recover
+from settled.domain.recovery import Step, StepKind, recover
 from settled.processes.manager import Decision, Position, Record, Rest
-from settled.processes.operations import Desk
+from settled.processes.operations import PAUSE_SECONDS, Desk, NotSealed
 
 
 @dataclass(frozen=True)
@@ -38,14 +40,23 @@ class Reconciler:
         kind = self.desk.kinds.serving(machine)
         contract = kind.provider.contract
         if machine.state == "dispatching":
-            jitter = self.desk.jitter(kind, machine)
+            jitter = max(self.desk.jitter(kind, machine), contract.limits.min_spacing)
             conclude(machine, recover(machine.situation(stamp.at), contract, None, jitter), stamp)
             return Record()
         if position.draining:
             return Rest()
-        situation = machine.situation(stamp.at, today=self._sealed_today(machine))
+        try:
+            today = self._sealed_today(machine, stamp)
+        except NotSealed as error:
+            next_at = min(stamp.at + timedelta(seconds=PAUSE_SECONDS), machine.give_up_at)
+            step = Step(StepKind.WAIT, "request cannot be made", str(error), next_at)
+            conclude(machine, step, stamp)
+            return Record()
+        situation = machine.situation(stamp.at, today=today)
         # The pause was drawn when the row was made due, and is over: none is drawn again.
         step = recover(situation, contract, None, timedelta())
+        if machine.cancel_requested and step.kind is StepKind.RESEND:
+            return self._withdrawn(machine, stamp, contract)
         if step.not_before is None or step.not_before <= stamp.at:
             if step.kind is StepKind.RESEND and machine.state == "outcome_unknown":
                 return self.desk.dispatch(machine, stamp, position)
@@ -54,14 +65,20 @@ class Reconciler:
         conclude(machine, step, stamp, cause=OWNER_GONE)
         return Record()
 
-    def _sealed_today(self, machine: Operation) -> SealedRequest | None:
-        """Return the request as today's adapter would make it, to compare what must not change."""
-        if machine.request is None:
+    def _withdrawn(self, machine: Operation, stamp: Stamp, contract: ProviderContract) -> Decision:
+        """Ask instead of resending: a resend might perform what somebody wants cancelled."""
+        situation = machine.situation(stamp.at)
+        if way_obstacle(situation, contract, situation.handle) is None:
+            return self.desk.look_up(machine, stamp)
+        reason = "a cancel was requested, and only a resend could tell what came of the request"
+        conclude(machine, Step(StepKind.HAND_OVER, "cancel requested", reason), stamp)
+        return Record()
+
+    def _sealed_today(self, machine: Operation, stamp: Stamp) -> SealedRequest | None:
+        """Return the request as today's adapter would make it, to compare what must not change.
+
+        Not asked for once nothing may be sent any more.
+        """
+        if machine.request is None or stamp.at >= machine.give_up_at:
             return None
-        kind = self.desk.kinds.serving(machine)
-        return kind.provider.seal(
-            machine.business_identity,
-            machine.provider_key,
-            self.desk.params(kind, machine),
-            self.desk.secret,
-        )
+        return self.desk.seal(self.desk.kinds.serving(machine), machine)

@@ -4,17 +4,18 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Callable, Sequence
+from dataclasses import dataclass
 from typing import Any
 
 import structlog
 
 from settled.domain.clock import Stamp
-from settled.domain.errors import StoreUnavailable
+from settled.domain.errors import StoreError
 from settled.domain.journal.port import AgendaRow
-from settled.domain.journal.unit import Committed, Invalid
+from settled.domain.journal.unit import Committed, Invalid, ReferenceTaken
 from settled.domain.machine.machine import StateMachine
 from settled.processes.faults import FaultPoint, reach
-from settled.processes.ledger import Ledger
+from settled.processes.ledger import ForeignReference, Ledger, unanswered
 from settled.processes.manager import Perform, Position, ProcessManager, Record, Rest, Work
 
 _POINTS = {
@@ -30,6 +31,13 @@ RETRY_SECONDS = 1.0
 
 class ShutDown(BaseException):
     """The result of work that was cut short because its worker stops."""
+
+
+@dataclass(frozen=True, slots=True)
+class Foreign:
+    """A result that names an object of the provider which belongs to another stream."""
+
+    result: Any
 
 
 class Runner:
@@ -96,19 +104,37 @@ class Runner:
         """Do it and record what came of it. None when the stream has gone on without us."""
         before, after = _POINTS[decision.work]
         reach(before, decision.detail)
-        result = await self._result(decision)
+        result = said = await self._result(decision)
         reach(after, decision.detail)
         while True:
-            decision.conclude(machine, result, self._ledger.stamp(manager.name))
-            recorded = await self._record(machine, epoch)
-            if recorded is machine:
-                return machine
+            try:
+                decision.conclude(machine, said, self._ledger.stamp(manager.name))
+                recorded = await self._record(machine, epoch)
+            except Exception as error:
+                if said is not result:
+                    raise  # not even that it could not be recorded can be recorded
+                said = self._instead(machine, result, error)
+                recorded = await self._still_held(machine, epoch)
+            else:
+                if recorded is machine:
+                    return machine
             if recorded is None:
                 break
             machine = recorded  # a note came in between; what was performed is concluded on top
         if decision.late is not None:
-            await self._late(machine, decision.late, result, manager)
+            await self._late(machine, decision.late, said, manager)
         return None
+
+    def _instead(self, machine: StateMachine, result: Any, error: Exception) -> Any:
+        """Return what to conclude from when a result could not be recorded as it is.
+
+        Whatever a provider answers, something of it is recorded: that the object belongs to
+        another stream, or that the answer could not be kept.
+        """
+        self._log.error(
+            "not_recorded", kind=machine.kind, identity=machine.identity, error=repr(error)
+        )
+        return Foreign(result) if isinstance(error, ForeignReference) else error
 
     async def _result(self, decision: Perform) -> Any:
         """Return what was performed, the exception it ended with, or that it was cut short."""
@@ -128,8 +154,8 @@ class Runner:
 
     async def _commit(self, machine: StateMachine, epoch: int) -> bool:
         answer = await self._ledger.append_durably(self._ledger.unit(machine, fence=epoch))
-        if isinstance(answer, Invalid):
-            raise ValueError(f"{machine.kind} {machine.identity}: {answer.reason}")
+        if isinstance(answer, Invalid | ReferenceTaken):
+            raise unanswered(answer)
         if not isinstance(answer, Committed):
             self._log.info(
                 "overtaken", kind=machine.kind, identity=machine.identity, answer=str(answer)
@@ -144,16 +170,19 @@ class Runner:
         manager: ProcessManager,
     ) -> None:
         """Give what came back to the stream as it is now, as evidence and without a fence."""
+        said = result
         while True:
             newer, _ = await self._newest(machine)
-            late(newer, result, self._ledger.stamp(manager.name))
+            late(newer, said, self._ledger.stamp(manager.name))
             if not newer.pending_events:
                 return
             answer = await self._ledger.append_durably(self._ledger.unit(newer))
             if isinstance(answer, Committed):
                 return
-            if isinstance(answer, Invalid):
-                raise ValueError(f"{machine.kind} {machine.identity}: {answer.reason}")
+            if isinstance(answer, Invalid | ReferenceTaken):
+                if said is not result:
+                    raise unanswered(answer)
+                said = self._instead(machine, result, unanswered(answer))
 
     async def _still_held(self, machine: StateMachine, epoch: int) -> StateMachine | None:
         newer, owner = await self._newest(machine)
@@ -166,7 +195,7 @@ class Runner:
             try:
                 row = await asyncio.to_thread(ledger.journal.head, machine.tenant, machine.id)
                 newer = await asyncio.to_thread(ledger.load, machine.tenant, machine.id)
-            except StoreUnavailable as error:
+            except StoreError as error:
                 self._log.warning("load_failed", kind=machine.kind, error=str(error))
                 await asyncio.sleep(RETRY_SECONDS)
                 continue

@@ -10,8 +10,9 @@ from __future__ import annotations
 
 import asyncio
 import threading
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
+from functools import partial
 
 import structlog
 
@@ -34,6 +35,9 @@ ANCHOR_SECONDS = 1.0
 
 ENROL_RETRY_SECONDS = 0.5
 """How long a store that is away is left alone before a place among the workers is asked for."""
+
+LONGEST_BACKOFF_SECONDS = 30.0
+"""The longest that a row is kept back after its step failed."""
 
 RECORD_SECONDS = 10.0
 """How long a stopping worker tries to record what it cut short."""
@@ -69,34 +73,49 @@ class Heart(threading.Thread):
         self.lost = threading.Event()
 
     def run(self) -> None:
-        """Beat until stopped, or until the lease is lost."""
+        """Beat until stopped, or until the lease is lost. However it ends, the lease is not kept.
+
+        What fails is tried again at the next beat, and keeps nothing else from being done.
+        """
+        acts = {
+            self._renew: self._lease_seconds / 3,
+            self._sweep: 0.0,
+            self._anchor: ANCHOR_SECONDS,
+        }
+        waited = dict.fromkeys(acts, 0.0)
         still_seconds = 0.0
-        every = {self._renew: self._lease_seconds / 3, self._anchor: ANCHOR_SECONDS}
-        waited = dict.fromkeys(every, 0.0)
         pause_seconds = min(self._lease_seconds / 5, 0.2)
-        while not self._ended.wait(pause_seconds) and not self.lost.is_set():
-            turned = self.pulse.is_set()
-            self.pulse.clear()
-            still_seconds = 0.0 if turned else still_seconds + pause_seconds
-            if still_seconds > self._lease_seconds:
-                continue  # the loop stands still: let the lease run out
-            try:
-                for act, seconds in every.items():
+        try:
+            while not self._ended.wait(pause_seconds) and not self.lost.is_set():
+                turned = self.pulse.is_set()
+                self.pulse.clear()
+                still_seconds = 0.0 if turned else still_seconds + pause_seconds
+                if still_seconds > self._lease_seconds:
+                    continue  # the loop stands still: let the lease run out
+                for act, seconds in acts.items():
                     waited[act] += pause_seconds
-                    if waited[act] >= seconds:
-                        act()
+                    if waited[act] >= seconds and self._did(act):
                         waited[act] = 0.0
-                if gone := self._membership.sweep():
-                    self._log.warning("workers_gone", epochs=list(gone))
-            except StoreError as error:
-                # At the next beat: the lock may be gone with the connection.
-                waited[self._renew] = self._lease_seconds
-                self._log.warning("heartbeat_failed", error=str(error))
+        finally:
+            if not self._ended.is_set():
+                self.lost.set()
+
+    def _did(self, act: Callable[[], None]) -> bool:
+        try:
+            act()
+        except Exception as error:
+            self._log.warning("heartbeat_failed", act=act.__name__, error=repr(error))
+            return False
+        return True
 
     def _renew(self) -> None:
         if not self._membership.renew():
             self.lost.set()
         self._ledger.clock.refresh()
+
+    def _sweep(self) -> None:
+        if gone := self._membership.sweep():
+            self._log.warning("workers_gone", epochs=list(gone))
 
     def _anchor(self) -> None:
         self._ledger.journal.anchor()
@@ -114,6 +133,8 @@ class Worker:
     ledger: Ledger
     managers: Sequence[ProcessManager]
     settings: WorkerSettings
+    enrolled: asyncio.Event = field(default_factory=asyncio.Event)
+    """Set once the worker has its place among the others and claims."""
     _stopping: asyncio.Event = field(default_factory=asyncio.Event)
     _cut: asyncio.Event = field(default_factory=asyncio.Event)
     _tasks: set[asyncio.Task[None]] = field(default_factory=set[asyncio.Task[None]])
@@ -130,6 +151,7 @@ class Worker:
         """
         membership: Membership | None = await asyncio.to_thread(self._enrol)
         while membership is not None:
+            self.enrolled.set()
             await self._serve(membership)
             membership = await self._enrol_again()
 
@@ -141,7 +163,7 @@ class Worker:
         journal, settings = self.ledger.journal, self.settings
         if changed := journal.installation().changed:
             raise InstallationChanged(
-                f"This database is not where it was: {changed}.",
+                f"This database is not where it was: {changed.rstrip('.')}.",
                 hint="Make sure that no other copy is worked on, then run `settled adopt`.",
             )
         return journal.enrol(settings.name, settings.lease_seconds)
@@ -221,8 +243,8 @@ class Worker:
 
         try:
             return await asyncio.wrap_future(self.ledger.queue.run(claim))
-        except StoreError as error:
-            structlog.get_logger("settled.worker").warning("claim_failed", error=str(error))
+        except Exception as error:
+            structlog.get_logger("settled.worker").warning("claim_failed", error=repr(error))
             return []
 
     async def _begin(self, runner: Runner, epoch: int, rows: list[AgendaRow]) -> None:
@@ -234,37 +256,39 @@ class Worker:
         try:
             loaded = await asyncio.to_thread(lambda: list(self.ledger.load_rows(mine)))
         except StoreError as error:
-            log.warning("load_failed", error=str(error))
-            await self._release(epoch, mine)
-            return
+            loaded = [(row, error) for row in mine]
         for row, machine in loaded:
-            if isinstance(machine, Exception):
-                log.error("unreadable", kind=row.kind, identity=row.identity, error=str(machine))
-                await self._release(epoch, [row])
-                continue
             task = asyncio.create_task(self._one(runner, epoch, row, machine))
             self._tasks.add(task)
             task.add_done_callback(self._tasks.discard)
 
-    async def _one(self, runner: Runner, epoch: int, row: AgendaRow, machine: StateMachine) -> None:
+    async def _one(
+        self, runner: Runner, epoch: int, row: AgendaRow, machine: StateMachine | Exception
+    ) -> None:
+        log = structlog.get_logger("settled.worker").bind(kind=row.kind, identity=row.identity)
         try:
-            appended = await runner.run(row, machine)
+            if isinstance(machine, Exception):
+                raise machine
+            if await runner.run(row, machine):
+                return
         except Exception:
-            structlog.get_logger("settled.worker").exception(
-                "step_failed", kind=row.kind, identity=row.identity
-            )
-            appended = False
-        if not appended:
-            await self._release(epoch, [row])
+            log.exception("step_failed")
+            # Whoever takes it next is likely to fail as well; in the end it is parked, visibly.
+            await self._pause(min(2.0**row.takes, LONGEST_BACKOFF_SECONDS), full=False)
+        await self._give_back(epoch, row)
 
-    async def _release(self, epoch: int, rows: Sequence[AgendaRow]) -> None:
-        def release(committer: Committer) -> None:
-            committer.release(epoch=epoch, rows=rows)
-
-        try:
-            await asyncio.wrap_future(self.ledger.queue.run(release))
-        except StoreError as error:
-            structlog.get_logger("settled.worker").warning("release_failed", error=str(error))
+    async def _give_back(self, epoch: int, row: AgendaRow) -> None:
+        """Free the row as it is now, if it still is ours, however long the store is away."""
+        while True:
+            try:
+                head = await asyncio.to_thread(self.ledger.journal.head, row.tenant, row.stream)
+                if head is not None and head.owner == epoch:
+                    release = partial(_release, epoch=epoch, rows=[head])
+                    await asyncio.wrap_future(self.ledger.queue.run(release))
+                return
+            except StoreError as error:
+                structlog.get_logger("settled.worker").warning("release_failed", error=str(error))
+                await asyncio.sleep(ENROL_RETRY_SECONDS)
 
     async def _drain(self) -> None:
         """Let running calls end; what still runs then is cut short and recorded as unknown."""
@@ -277,6 +301,10 @@ class Worker:
         # The store is away: what is held stays held, and whoever claims it next records it.
         for task in self._tasks:
             task.cancel()
+
+
+def _release(committer: Committer, *, epoch: int, rows: Sequence[AgendaRow]) -> None:
+    committer.release(epoch=epoch, rows=rows)
 
 
 async def _beat(pulse: threading.Event) -> None:

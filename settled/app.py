@@ -6,8 +6,11 @@ import asyncio
 import signal
 import threading
 from collections.abc import Callable, Iterable, Sequence
+from dataclasses import replace
 from types import TracebackType
 from typing import Any, Self
+
+import structlog
 
 from settled.domain.errors import NotFound
 from settled.domain.inbox import KIND as EVIDENCE
@@ -85,26 +88,19 @@ class App:
 
     def worker(self, settings: WorkerSettings) -> Worker:
         """Return a worker for this application's kinds, to be run in an asyncio loop."""
-        served = settings.kinds or self._served
         return Worker(
             self.ledger,
             self._managers,
-            WorkerSettings(
-                name=settings.name,
-                concurrency=settings.concurrency,
-                lease_seconds=settings.lease_seconds,
-                idle_seconds=settings.idle_seconds,
-                drain_seconds=settings.drain_seconds,
-                kinds=served,
-            ),
+            replace(settings, kinds=settings.kinds or self._served),
         )
 
     def start_worker(self, settings: WorkerSettings | None = None) -> None:
         """Run a worker on a thread of this process until the application is closed."""
         if self._background is None:
             settings = settings or WorkerSettings(name="embedded")
-            self._background = BackgroundWorker(lambda: self.worker(settings))
-            self._background.start()
+            background = BackgroundWorker(lambda: self.worker(settings))
+            background.start()
+            self._background = background
 
     def run_worker(self, settings: WorkerSettings | None = None) -> None:
         """Run a worker in this process, on the main thread, until SIGTERM or SIGINT.
@@ -141,13 +137,15 @@ class App:
 
     def close(self) -> None:
         """Drain the worker, if one runs here, and close the store."""
-        if self._background is not None:
-            self._background.stop()
-            self._background = None
-        self.queue.close()
-        if self._projector is not None:
-            self._projector.views.close()
-        self.journal.close()
+        background, self._background = self._background, None
+        try:
+            if background is not None:
+                background.stop()
+        finally:
+            self.queue.close()
+            if self._projector is not None:
+                self._projector.views.close()
+            self.journal.close()
 
     def __enter__(self) -> Self:
         return self
@@ -169,28 +167,37 @@ class BackgroundWorker(threading.Thread):
         self._make = make
         self._loop = asyncio.new_event_loop()
         self._worker: Worker | None = None
-        self._started = threading.Event()
+        self._enrolled = threading.Event()
         self._failed: BaseException | None = None
 
     def start(self) -> None:
-        """Start, and return once the loop runs."""
+        """Start, and return once the worker is enrolled; raises what kept it from that."""
         super().start()
-        self._started.wait()
+        self._enrolled.wait()
+        if self._failed is not None:
+            raise self._failed
 
     def run(self) -> None:
-        """Run the worker to its end; what ended it is raised by `stop`."""
+        """Run the worker to its end; what ended it is logged, and raised by `stop`."""
         try:
             self._loop.run_until_complete(self._work())
         except Exception as error:
             self._failed = error
+            if self._enrolled.is_set():
+                structlog.get_logger("settled.worker").exception("embedded_worker_ended")
         finally:
-            self._started.set()
+            self._enrolled.set()
             self._loop.close()
 
     async def _work(self) -> None:
         self._worker = self._make()
-        self._started.set()
-        await self._worker.run()
+        working = asyncio.ensure_future(self._worker.run())
+        enrolling = asyncio.ensure_future(self._worker.enrolled.wait())
+        await asyncio.wait({working, enrolling}, return_when=asyncio.FIRST_COMPLETED)
+        enrolling.cancel()
+        if not working.done():
+            self._enrolled.set()
+        await working
 
     def stop(self) -> None:
         """Drain and end; raises what the worker failed with."""

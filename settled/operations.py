@@ -14,6 +14,7 @@ from typing import Any, Literal, TypeVar
 
 import orjson
 
+from settled.domain.clock import Stamp
 from settled.domain.digest import differing_fields, same_request
 from settled.domain.errors import (
     DecisionRefused,
@@ -23,6 +24,7 @@ from settled.domain.errors import (
     ParametersChanged,
     PermissionDenied,
     TransitionRefused,
+    UnknownKind,
     WaitTimeout,
 )
 from settled.domain.identity import Identity, Principal, provider_key
@@ -146,11 +148,7 @@ class Operations:
         """
         identity = self._identity(operation, by)
         declared = self._kinds[identity.kind]
-        if declared.approvers and not declared.approvers & by.roles:
-            raise PermissionDenied(
-                f"{by.actor} may not approve a {declared.name}.",
-                hint=f"One of these roles may: {', '.join(sorted(declared.approvers))}.",
-            )
+        self._must_be_approver(declared, by, "approve")
         stamp = self._stamp(by)
 
         def command(machine: Operation) -> None:
@@ -188,6 +186,7 @@ class Operations:
     ) -> OperationView:
         """Decline this version of a proposal. Rejecting again returns the first decision."""
         identity = self._identity(operation, by)
+        self._must_be_approver(self._kinds[identity.kind], by, "reject")
         stamp = self._stamp(by)
 
         def command(machine: Operation) -> None:
@@ -244,9 +243,9 @@ class Operations:
             raise _missing(identity)
         return history_of(records)
 
-    def wait(self, operation: OperationView | Identity, *, timeout_seconds: float) -> OperationView:
+    def wait(self, operation: OperationView, *, timeout_seconds: float) -> OperationView:
         """Wait until an operation is settled or handed over; WaitTimeout when it takes longer."""
-        identity = operation if isinstance(operation, Identity) else operation.identity
+        identity = operation.identity
         stream = Operation.stream(identity)
         deadline = self._ledger.clock.monotonic() + timeout_seconds
         pause_seconds = 0.005
@@ -299,7 +298,10 @@ class Operations:
             event_id=event_id,
         )
         stamp = self._stamp(by)
-        stream = self._joiner.give(said, stamp)
+        try:
+            stream = self._joiner.give(said, stamp)
+        except UnknownKind:
+            stream = None  # kept until a worker that knows the kind joins it
         if stream is not None:
             return self._view(by.tenant, stream)
         machine = receive(said, stamp)
@@ -339,6 +341,7 @@ class Operations:
                 raise TransitionRefused(
                     f"{machine.label} is {machine.state}: there is nothing to settle by hand."
                 )
+            _must_be_over(machine, outcome, stamp)
             match outcome:
                 case "succeeded":
                     machine.record(
@@ -455,6 +458,13 @@ class Operations:
             raise PermissionDenied(f"{by.actor} acts for another tenant than {identity.tenant}.")
         return identity
 
+    def _must_be_approver(self, kind: Kind[Any], by: Principal, what: str) -> None:
+        if kind.approvers and not kind.approvers & by.roles:
+            raise PermissionDenied(
+                f"{by.actor} may not {what} a {kind.name}.",
+                hint=f"One of these roles may: {', '.join(sorted(kind.approvers))}.",
+            )
+
     def _must_be_operator(self, by: Principal, what: str) -> None:
         if OPERATOR not in by.roles:
             raise PermissionDenied(
@@ -462,7 +472,7 @@ class Operations:
                 hint=f'Principal(…, roles=frozenset({{"{OPERATOR}"}})) may.',
             )
 
-    def _stamp(self, by: Principal) -> Any:
+    def _stamp(self, by: Principal) -> Stamp:
         self._ledger.clock.refresh(older_than_seconds=10)
         return self._ledger.stamp(by.actor)
 
@@ -480,8 +490,9 @@ def _missing(identity: Identity) -> NotFound:
 
 def _must_be_this(machine: Operation, version: int, digest: str) -> None:
     if machine.state != "proposed":
+        decided = f", approved by {machine.approved_by}" if machine.approved_by else ""
         raise DecisionRefused(
-            f"{machine.label} is {machine.state}; it waits for no decision.",
+            f"{machine.label} is {machine.state}{decided}; it waits for no decision.",
             hint="The first decision stands.",
         )
     if (version, digest) != (machine.proposal_version, machine.terms.digest.value):
@@ -489,6 +500,16 @@ def _must_be_this(machine: Operation, version: int, digest: str) -> None:
             f"The decision is about version {version}, and version {machine.proposal_version} "
             "with its own digest waits for one.",
             hint="Look at the proposal as it is now, and decide on that.",
+        )
+
+
+def _must_be_over(machine: Operation, outcome: Outcome, stamp: Stamp) -> None:
+    """Refuse to send again what is absent now, while a request for it may still arrive."""
+    until = max((attempt.may_arrive_until for attempt in machine.out), default=stamp.at)
+    if outcome == "absent" and stamp.at < until:
+        raise EffectPossible(
+            f"A request of {machine.label} may still arrive until {until.isoformat()}.",
+            hint="What is absent now may be performed until then: look again after that.",
         )
 
 

@@ -21,6 +21,7 @@ from settled.domain.journal.unit import (
     GuardChange,
     Invalid,
     Lost,
+    ReferenceTaken,
     Refused,
     Stale,
     Unit,
@@ -81,17 +82,33 @@ class Balance:
         )
 
 
+@dataclass(slots=True)
+class Holding:
+    """One provider's reference as the transaction sees it: the stream that has it, or None.
+
+    `free` says that the transaction holds the right to give it; `touched` once an admitted unit
+    takes it.
+    """
+
+    free: bool
+    stream: UUID | None = None
+    touched: bool = False
+
+
 Streams = dict[UUID, Seen]
 Balances = dict[tuple[str, str], Balance]
 """Guard rows by (tenant, key)."""
+Holdings = dict[tuple[str, str, str], Holding]
+"""References by (tenant, provider, reference): one for each that a unit of the group names."""
 
 
-def judge(unit: Unit, streams: Streams, balances: Balances) -> Answer | None:
+def judge(unit: Unit, streams: Streams, balances: Balances, holdings: Holdings) -> Answer | None:
     """Return the answer to a unit that is not admitted; None admits it.
 
-    An admitted unit's guard changes are taken into `balances`, so that the next unit of the group
-    meets what is left. What is final is said first: a version only ever rises, so Exists and Stale
-    hold whoever has the row locked.
+    An admitted unit's guard changes are taken into `balances` and its references into `holdings`,
+    so that the next unit of the group meets what is left. What is final is said first: a version
+    only ever rises and a reference never moves, so Exists, Stale and ReferenceTaken hold whoever
+    has the row locked.
     """
     pairs = [(change, streams[change.stream]) for change in unit.changes]
     if all(_is_written(change, seen) for change, seen in pairs):
@@ -105,14 +122,36 @@ def judge(unit: Unit, streams: Streams, balances: Balances) -> Answer | None:
     for change, seen in pairs:
         if change.fence is not None and seen.owner != change.fence:
             return Lost(change.stream, seen.owner)
+    taking = _take(unit, holdings)
+    if isinstance(taking, ReferenceTaken):
+        return taking
     for change, seen in pairs:
         if not seen.free:
             return Busy(str(change.stream))
-    return _judge_guards(unit, balances) if unit.guards else None
+    for (_, _, reference), holding in taking.items():
+        if not holding.free:
+            return Busy(reference)
+    refusal = _judge_guards(unit, balances)
+    if refusal is None:
+        holdings.update(taking)
+    return refusal
 
 
 def _is_written(change: Change, seen: Seen) -> bool:
     return [event_id for event_id, _ in seen.events] == [event.event_id for event in change.events]
+
+
+def _take(unit: Unit, holdings: Holdings) -> Holdings | ReferenceTaken:
+    """Return what of a unit's references is new to its streams, or the one it cannot have."""
+    taking: Holdings = {}
+    for reference in unit.references:
+        key = unit.tenant, reference.provider, reference.reference
+        holding = taking.get(key) or holdings[key]
+        if holding.stream is None:
+            taking[key] = Holding(holding.free, reference.stream, touched=True)
+        elif holding.stream != reference.stream:
+            return ReferenceTaken(reference.provider, reference.reference, holding.stream)
+    return taking
 
 
 def _judge_guards(unit: Unit, balances: Balances) -> Answer | None:

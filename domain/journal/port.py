@@ -82,7 +82,7 @@ class Installation:
 
 
 @dataclass(frozen=True, slots=True)
-class Finding:
+class Diagnosis:
     """What doctor found: a setting or a state of the database that needs somebody's attention.
 
     `severity` is "fail" where committed intents can be lost or effects doubled, else "warn".
@@ -201,6 +201,10 @@ class Journal(Protocol):
         """Return the stream that a provider's reference belongs to."""
         ...
 
+    def unpark(self, tenant: str, stream: UUID) -> bool:
+        """Let a parked row be claimed again, with its takes counted afresh; was it parked?"""
+        ...
+
     def guard(self, tenant: str, key: str) -> GuardRow | None:
         """Return one guard row; None where no ceiling was ever set."""
         ...
@@ -241,7 +245,7 @@ class Journal(Protocol):
         """Record outside the database how far the log had come, so that a restore is noticed."""
         ...
 
-    def examine(self) -> list[Finding]:
+    def examine(self) -> list[Diagnosis]:
         """Look for settings and states under which commits can be lost or nothing moves."""
         ...
 

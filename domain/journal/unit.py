@@ -113,7 +113,10 @@ class GuardChange:
 
 @dataclass(frozen=True, slots=True)
 class Reference:
-    """A provider's name for the effect of a stream, kept so that evidence finds its operation."""
+    """A provider's name for the effect of a stream, kept so that evidence finds its operation.
+
+    It belongs to one stream for good: what one object at the provider did is told of one operation.
+    """
 
     provider: str
     reference: str
@@ -176,6 +179,15 @@ class Refused:
 
 
 @dataclass(frozen=True, slots=True)
+class ReferenceTaken:
+    """The provider's object is known under another stream, this one. It stays so."""
+
+    provider: str
+    reference: str
+    stream: UUID
+
+
+@dataclass(frozen=True, slots=True)
 class Busy:
     """Somebody else holds it. The only answer that says nothing about the unit: ask again."""
 
@@ -189,5 +201,5 @@ class Invalid:
     reason: str
 
 
-Answer = Committed | Exists | Stale | Lost | Refused | Busy | Invalid
+Answer = Committed | Exists | Stale | Lost | Refused | ReferenceTaken | Busy | Invalid
 Answers = Sequence[Answer]

@@ -63,6 +63,11 @@ class Event(BaseModel, CanMutateAggregate[UUID]):
         if other is cls:
             register_topic(topic, cls)
 
+    @property
+    def progress(self) -> bool:
+        """Whether the count of takes starts afresh with this event."""
+        return type(self).PROGRESS
+
     @classmethod
     def name(cls) -> str:
         """Return the last part of the topic: the event's name in its lifecycle."""

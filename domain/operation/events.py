@@ -48,6 +48,9 @@ class Terms(BaseModel):
     origin: dict[str, str] = {}
 
 
+NEWS = frozenset({"performed", "pending", "reversed"})
+"""Answers that say that an effect exists, or did."""
+
 TERMS_BODY: frozenset[str] = frozenset({"params", "label", "origin"})
 
 
@@ -180,13 +183,13 @@ class Cancelled(Event):
 
 
 class Expired(Event):
-    """The time for it ran out before anything was sent."""
+    """The time for it ran out while nothing was out."""
 
     TOPIC: ClassVar[str] = "settled.operation.Expired"
 
     def apply(self, operation: Operation) -> None:
         """Fold."""
-        operation.close("its time ran out before anything was sent")
+        operation.close("its time ran out while nothing was out")
 
 
 class Claimed(Event):
@@ -207,12 +210,21 @@ class Claimed(Event):
 
 
 class Released(Event):
-    """The claim was given back, or its worker is gone; nothing was sent under it."""
+    """The claim was given back, or its worker is gone; nothing was sent under it.
+
+    `deliberate` says that a living worker gave it back until `due_at`; only claims that end with
+    their worker count towards parking.
+    """
 
     TOPIC: ClassVar[str] = "settled.operation.Released"
-    PROGRESS: ClassVar[bool] = False
     reason: str
     due_at: datetime
+    deliberate: bool = False
+
+    @property
+    def progress(self) -> bool:
+        """Whether the count of takes starts afresh."""
+        return self.deliberate
 
     def apply(self, operation: Operation) -> None:
         """Fold."""
@@ -250,18 +262,22 @@ class Dispatching(Event):
 
 
 class RetryScheduled(Event):
-    """Nothing is out: the request was proven not sent, or refused before execution."""
+    """Nothing is out: the request was proven not sent, or refused before execution.
+
+    `counts` is False when it was refused for its credential, which uses up no attempt.
+    """
 
     TOPIC: ClassVar[str] = "settled.operation.RetryScheduled"
     BODY: ClassVar[frozenset[str]] = frozenset({"evidence"})
     reason: str
     rule: str
     retry_at: datetime
+    counts: bool = True
     evidence: dict[str, Any] | None = None
 
     def apply(self, operation: Operation) -> None:
         """Fold."""
-        operation.attempt_not_out()
+        operation.attempt_not_out(counts=self.counts)
         operation.worker = None
         operation.last_reason, operation.last_rule = self.reason, self.rule
         operation.due = min(self.retry_at, operation.give_up_at)
@@ -311,6 +327,7 @@ class OutcomeUnknown(Event):
     False when the last attempt itself was proven not sent and an earlier one is what is unknown.
     `answered` is what an answer meant, if there was one, and `reference` the object that it named:
     whose that is has to be looked up. With `look_up` that is decided, and nothing is sent before.
+    `may_arrive_until` is given where the call was given up and may still have its effect later.
     """
 
     TOPIC: ClassVar[str] = "settled.operation.OutcomeUnknown"
@@ -325,6 +342,7 @@ class OutcomeUnknown(Event):
     answered: str | None = None
     reference: str | None = None
     look_up: bool = False
+    may_arrive_until: datetime | None = None
     evidence: dict[str, Any] | None = None
 
     def apply(self, operation: Operation) -> None:
@@ -458,7 +476,11 @@ class Reissued(Event):
 
 
 class HandedOver(Event):
-    """Automatic steps have stopped; `to` reconciles. Told again at `next_at`."""
+    """Automatic steps have stopped; `to` reconciles. Told again at `next_at`.
+
+    `disputed`: an answer was about another object than intended, or about several. Then nothing
+    but a person's word settles it.
+    """
 
     TOPIC: ClassVar[str] = "settled.operation.HandedOver"
     BODY: ClassVar[frozenset[str]] = frozenset({"evidence"})
@@ -466,10 +488,12 @@ class HandedOver(Event):
     reason: str
     rule: str
     next_at: datetime
+    disputed: bool = False
     evidence: dict[str, Any] | None = None
 
     def apply(self, operation: Operation) -> None:
         """Fold."""
+        operation.disputed = operation.disputed or self.disputed
         operation.hand_over(self.to, self.timestamp, self.next_at)
         operation.last_reason, operation.last_rule = self.reason, self.rule
 
@@ -550,6 +574,8 @@ class EvidenceRecorded(Event):
     def apply(self, operation: Operation) -> None:
         """Fold."""
         operation.evidence_keys |= {self.key}
+        if operation.state == "handed_over" and self.answered in NEWS:
+            operation.due = self.timestamp  # its owner hears of it
 
 
 EVENTS: tuple[type[Event], ...] = (

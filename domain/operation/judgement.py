@@ -19,7 +19,7 @@ from settled.domain.operation.operation import Operation
 from settled.domain.provider import Answered, Echo, Finding
 from settled.domain.recovery import Step, StepKind, recover
 
-POSITIVE = frozenset({Answered.PERFORMED, Answered.PENDING, Answered.REVERSED})
+POSITIVE = frozenset(Answered(word) for word in ev.NEWS)
 """Answers that say that an effect exists, or did."""
 
 _WAITED = frozenset({Answered.IN_PROGRESS, Answered.RATE_LIMITED, Answered.STORE_UNAVAILABLE})
@@ -71,7 +71,7 @@ def conclude(
             )
         case StepKind.SETTLE_REVERSED:
             _require_unknown(operation, step, stamp, finding, cause)
-            _hand_over(operation, step, stamp, evidence)
+            _hand_over(operation, step, stamp, finding)
         case StepKind.ACCEPT if operation.state != "accepted":
             operation.record(
                 ev.Accepted,
@@ -90,6 +90,7 @@ def conclude(
                 reason=step.reason,
                 rule=step.rule,
                 retry_at=next_at,
+                counts=finding is None or finding.answered is not Answered.UNAUTHORISED,
                 evidence=evidence,
             )
         case StepKind.CONFIRM_ABSENT | StepKind.DISPATCH:
@@ -105,7 +106,7 @@ def conclude(
             )
         case StepKind.HAND_OVER:
             _require_unknown(operation, step, stamp, finding, cause)
-            _hand_over(operation, step, stamp, evidence)
+            _hand_over(operation, step, stamp, finding)
         case _:
             _go_on(operation, step, stamp, finding, cause, next_at)
 
@@ -133,18 +134,24 @@ def admit(
             unknown = Step(StepKind.WAIT, "evidence of an effect", cause.reason, stamp.at)
             _go_on(operation, unknown, stamp, finding, cause, stamp.at)
             step = recover(operation.situation(stamp.at), contract, finding, jitter)
+            if finding.echo is not Echo.EQUAL:
+                # Nothing was sent from here, so whose effect it is has to be shown.
+                reason = f"an effect is reported before anything was sent: {finding.reason}"
+                step = Step(StepKind.HAND_OVER, "effect before any request", reason)
+                return conclude(operation, step, stamp, finding)
         case "dispatching" | "accepted" | "outcome_unknown":
             step = recover(operation.situation(stamp.at), contract, finding, jitter)
         case "handed_over" if (
             finding.answered is Answered.PERFORMED
             and finding.echo is Echo.EQUAL
             and not operation.contradicted
+            and not operation.disputed
         ):
             return _succeed(operation, _told(finding), stamp, finding)
-        case "succeeded" if finding.answered in (
-            Answered.REVERSED,
-            Answered.FAILED,
-        ) and not _of_another(operation, finding):
+        case "succeeded" if finding.answered in (Answered.REVERSED, Answered.FAILED):
+            if finding.reference is None or finding.reference != operation.reference:
+                # It may speak of an earlier try, or of another object: a person has to tell.
+                return _contradict(operation, finding, stamp)
             return operation.record(
                 ev.Reversed,
                 stamp,
@@ -207,9 +214,7 @@ def _contradict(operation: Operation, finding: Finding, stamp: Stamp) -> None:
     )
 
 
-def _hand_over(
-    operation: Operation, step: Step, stamp: Stamp, evidence: dict[str, Any] | None
-) -> None:
+def _hand_over(operation: Operation, step: Step, stamp: Stamp, finding: Finding | None) -> None:
     operation.record(
         ev.HandedOver,
         stamp,
@@ -217,7 +222,8 @@ def _hand_over(
         reason=step.reason,
         rule=step.rule,
         next_at=stamp.at,
-        evidence=evidence,
+        disputed=finding is not None and finding.echo is Echo.DIFFERS,
+        evidence=_evidence(finding),
     )
 
 
@@ -278,6 +284,7 @@ def _go_on(
         answered=finding.answered.value if finding else None,
         reference=finding.reference if finding else None,
         look_up=step.kind is StepKind.LOOK_UP,
+        may_arrive_until=finding.may_arrive_until if finding else None,
         evidence=_evidence(finding),
     )
 

@@ -30,19 +30,23 @@ CLAIM_SECONDS = 60.0
 
 @dataclass(frozen=True, slots=True)
 class Attempt:
-    """One Dispatching. `out` is False once it is proven that nothing of it exists or can arrive."""
+    """One Dispatching.
+
+    `out` is False once it is proven that nothing of it exists or can arrive. `counts` is False
+    when it was refused for its credential: that says nothing about the request, and uses up none
+    of its attempts. `may_arrive_until` is the last moment at which it can reach the provider.
+    """
 
     number: int
     at: datetime
     key: str
-    permit_until: datetime
-    call_deadline: datetime
-    epoch: int
+    may_arrive_until: datetime
     scope: tuple[tuple[str, str], ...]
     credential_fingerprint: str
     request_digest: str
     generation: int
     out: bool = True
+    counts: bool = True
 
 
 class Operation(StateMachine):
@@ -94,6 +98,7 @@ class Operation(StateMachine):
         self.handed_over_at: datetime | None = None
         self.notified = 0
         self.contradicted = False
+        self.disputed = False  # handed over because an answer was about something else
         self.cancel_requested = False
         self.last_reason: str | None = None
         self.last_rule: str | None = None
@@ -148,8 +153,10 @@ class Operation(StateMachine):
         """
         mine = [a for a in self.attempts if a.generation == self.generation]
         out = [a for a in mine if a.out]
-        first = min((a.at for a in out), default=self.intended_at if self.adopted else None)
-        last_arrival = max((max(a.permit_until, a.call_deadline) for a in out), default=None)
+        # What was adopted may have been sent by another copy at any time since it was intended.
+        sent_at = [a.at for a in out] + ([self.intended_at] if self.adopted else [])
+        first = min((at for at in sent_at if at is not None), default=None)
+        last_arrival = max((a.may_arrive_until for a in out), default=None)
         if self.adopted and last_arrival is None:
             last_arrival = self.modified_on
         return Situation(
@@ -157,7 +164,7 @@ class Operation(StateMachine):
             last_event_at=self.modified_on,
             first_sent_at=first,
             sent=len(out) + self.adopted,
-            dispatched=len(mine),
+            dispatched=sum(a.counts for a in mine),
             attempts_allowed=self.terms.attempts_allowed,
             nothing_arrives_after=last_arrival,
             sender_known=self.sender_reported,
@@ -259,9 +266,7 @@ class Operation(StateMachine):
                 number=event.attempt,
                 at=event.timestamp,
                 key=event.key,
-                permit_until=event.permit_until,
-                call_deadline=event.call_deadline,
-                epoch=event.epoch,
+                may_arrive_until=max(event.permit_until, event.call_deadline),
                 scope=event.scope,
                 credential_fingerprint=event.credential_fingerprint,
                 request_digest=event.request_digest,
@@ -298,6 +303,10 @@ class Operation(StateMachine):
         self.worker = None
         if not event.attempt_out:
             self.attempt_not_out()
+        elif self.attempts and event.may_arrive_until is not None:
+            last = self.attempts[-1]
+            until = max(last.may_arrive_until, event.may_arrive_until)
+            self.attempts = (*self.attempts[:-1], replace(last, may_arrive_until=until))
         self.sender_reported = event.sender_reported
         self.waits += event.waited
         self.asking = self.asking or event.look_up
@@ -305,16 +314,18 @@ class Operation(StateMachine):
             self.take_refusal(event.reference)
         self.adopted = self.adopted or event.cause in ("adopted", "evidence") and not self.out
 
-    def attempt_not_out(self) -> None:
+    def attempt_not_out(self, counts: bool = True) -> None:
         """Remember that the last attempt was proven not sent, or refused before execution."""
         if self.attempts:
-            self.attempts = (*self.attempts[:-1], replace(self.attempts[-1], out=False))
+            last = replace(self.attempts[-1], out=False, counts=counts)
+            self.attempts = (*self.attempts[:-1], last)
         self.sender_reported = True
 
     def nothing_out(self) -> None:
         """Remember that of no attempt so far anything exists."""
         self.attempts = tuple(replace(attempt, out=False) for attempt in self.attempts)
-        self.adopted = self.known_there = False
+        self.adopted = self.known_there = self.reference_is_theirs = False
+        self.reference = self.accepted_at = None
         self.sender_reported = True
 
     def reissue(self, generation: int, key: str) -> None:
@@ -324,7 +335,7 @@ class Operation(StateMachine):
         self.reference_is_theirs = False
         self.looked_up = self.waits = 0
         self.asking = False
-        self.contradicted = False
+        self.contradicted = self.disputed = self.cancel_requested = False
 
     def hand_over(self, to: str, at: datetime, next_at: datetime) -> None:
         """Remember who reconciles, and since when."""

@@ -209,10 +209,33 @@ class ClaimRules(JournalRules):
         assert parked.owner is None
         assert journal.heads(parked=True) == [parked] == [_head(journal, unit)]
         assert self.take(committer, worker) == []
-        assert "parked" in {finding.subject for finding in journal.examine()}
+        assert "parked" in {diagnosis.subject for diagnosis in journal.examine()}
         commit(committer, a_unit(a_change(stream_of(unit), 1)))
         (row,) = self.take(committer, worker)
         assert (row.takes, row.parked_at) == (1, None)
+
+    def test_a_parked_row_can_be_freed_by_hand(
+        self, journal: Journal, committer: Committer, worker: Membership
+    ) -> None:
+        """Once its cause is mended nothing about the stream has to change for it to go on."""
+        unit, other = _due("row"), _due("other", due_at=LATER)
+        commit(committer, unit, other)
+        assert not journal.unpark(TENANT, stream_of(unit)), "it is not parked"
+        for _ in range(6):
+            rows = self.take(committer, worker)
+            committer.release(epoch=worker.epoch, rows=rows)
+        assert _head(journal, unit).parked_at is not None
+        assert not journal.unpark("globex", stream_of(unit))
+        assert not journal.unpark(TENANT, stream_of(other))
+        assert journal.unpark(TENANT, stream_of(unit))
+        free = _head(journal, unit)
+        assert (free.parked_at, free.takes, free.owner, free.version) == (None, 0, None, 1)
+        assert not journal.unpark(TENANT, stream_of(unit))
+        assert [(row.stream, row.takes) for row in self.take(committer, worker)] == [
+            (stream_of(unit), 1)
+        ]
+        assert not journal.unpark(TENANT, stream_of(unit))
+        assert _head(journal, unit).owner == worker.epoch, "and a worker's row is left to it"
 
     def test_only_progress_starts_the_count_of_takes_afresh(
         self, journal: Journal, committer: Committer, worker: Membership
@@ -244,6 +267,6 @@ class ClaimRules(JournalRules):
 
     def test_the_doctor_says_when_nobody_works(self, journal: Journal) -> None:
         """Due rows then wait without an error anywhere."""
-        assert "workers" in {finding.subject for finding in journal.examine()}
+        assert "workers" in {diagnosis.subject for diagnosis in journal.examine()}
         with self.enrolled(journal):
-            assert "workers" not in {finding.subject for finding in journal.examine()}
+            assert "workers" not in {diagnosis.subject for diagnosis in journal.examine()}

@@ -20,7 +20,7 @@ from settled.domain.journal.unit import (
     GuardChange,
     Invalid,
     Lost,
-    Reference,
+    ReferenceTaken,
     Refused,
     Stale,
     Unit,
@@ -35,6 +35,7 @@ from settled.infrastructure.testing.journal_units import (
     after,
     commit,
     everything,
+    naming,
     stream_of,
 )
 from settled.infrastructure.testing.journal_work import Undone
@@ -219,15 +220,49 @@ class CommitRules(JournalRules):
             assert event.originator_version == versions[event.stream]
 
     def test_references_find_their_stream(self, journal: Journal, committer: Committer) -> None:
-        """A provider's name belongs to the stream that had it first, and to one tenant."""
-        unit, second = a_unit(), a_unit()
-        names = Reference("stripe", "re_1", stream_of(unit))
-        commit(committer, Unit(TENANT, unit.changes, references=(names,)))
-        theirs = Reference("stripe", "re_1", stream_of(second))
-        commit(committer, Unit(TENANT, second.changes, references=(theirs,)))
+        """A provider's name for an effect leads to the stream that had it, within its tenant."""
+        unit = naming(a_unit(), "re_1", "re_2")
+        commit(committer, unit)
         assert journal.referenced(TENANT, "stripe", "re_1") == stream_of(unit)
-        assert journal.referenced(TENANT, "stripe", "re_2") is None
+        assert journal.referenced(TENANT, "stripe", "re_2") == stream_of(unit)
+        assert journal.referenced(TENANT, "stripe", "re_3") is None
+        assert journal.referenced(TENANT, "adyen", "re_1") is None
         assert journal.referenced("globex", "stripe", "re_1") is None
+        theirs = naming(a_unit(a_change(tenant="globex"), tenant="globex"), "re_1")
+        commit(committer, theirs)
+        assert journal.referenced("globex", "stripe", "re_1") == stream_of(theirs)
+
+    def test_a_reference_belongs_to_one_stream(
+        self, journal: Journal, committer: Committer
+    ) -> None:
+        """Else two operations succeed on one refund of the provider, and one customer gets none."""
+        journal.set_ceiling(TENANT, "budget", 100)
+        first = naming(a_unit(), "re_1")
+        rival = naming(a_unit(guards=[_reserve(60)]), "re_2", "re_1")
+        others = [naming(a_unit(guards=[_reserve(40)]), "re_3"), naming(a_unit(), "re_2")]
+        answers = committer.commit([first, rival, *others])
+        taken = ReferenceTaken("stripe", "re_1", stream_of(first))
+        assert answers[1] == taken
+        assert _names(answers) == ["Committed", "ReferenceTaken", "Committed", "Committed"]
+        late = ReferenceTaken("stripe", "re_2", stream_of(others[1]))
+        assert committer.commit([rival, a_unit()])[0] == late
+        assert journal.head(TENANT, stream_of(rival)) is None
+        assert _balance(journal) == (40, 0)
+        assert journal.referenced(TENANT, "stripe", "re_2") == stream_of(others[1])
+        assert committer.commit([naming(after(others[0]), "re_1")]) == [taken]
+        assert [event.originator_version for event in everything(journal)] == [1] * 4
+
+    def test_a_stream_may_name_its_reference_again(
+        self, journal: Journal, committer: Committer
+    ) -> None:
+        """A reply and a webhook both tell it; and the same unit again is found as any other is."""
+        unit = naming(a_unit(), "re_1")
+        (answer,) = commit(committer, unit)
+        again = naming(after(unit), "re_1", "re_2", "re_2")
+        commit(committer, again)
+        assert committer.commit([unit]) == [Committed(answer.positions, found=True)]
+        assert journal.referenced(TENANT, "stripe", "re_1") == stream_of(unit)
+        assert journal.referenced(TENANT, "stripe", "re_2") == stream_of(unit)
 
     def test_tenants_do_not_meet(self, journal: Journal, committer: Committer) -> None:
         """The same stream id, guard and lane of two tenants are two of each."""
@@ -267,7 +302,7 @@ class JoinRules(JournalRules):
     ) -> None:
         """What lost leaves the caller's transaction usable, with nothing of the unit in it."""
         journal.set_ceiling(TENANT, "budget", 10)
-        unit = a_unit()
+        unit = naming(a_unit(), "re_1")
         commit(committer, unit)
         with store.transaction() as connection:
             assert journal.join(connection, a_unit(a_change(stream_of(unit)))) == Exists(
@@ -277,6 +312,10 @@ class JoinRules(JournalRules):
             beyond = [GuardChange("budget", "recount", (1 << 62) - 1)] * 3
             assert isinstance(journal.join(connection, a_unit(guards=beyond)), Invalid)
             assert isinstance(journal.join(connection, Unit(TENANT, ())), Invalid)
+            rival = naming(a_unit(guards=[_reserve(1)]), "re_1")
+            assert journal.join(connection, rival) == ReferenceTaken(
+                "stripe", "re_1", stream_of(unit)
+            )
             again = journal.join(connection, unit)
             assert isinstance(again, Committed)
             assert again.found

@@ -14,7 +14,7 @@ from uuid import uuid4
 import pytest
 
 from settled.domain.journal.port import Committer, Journal
-from settled.domain.journal.unit import Committed, Exists
+from settled.domain.journal.unit import Committed, Exists, ReferenceTaken
 from settled.infrastructure.testing.journal_rules import JournalRules
 from settled.infrastructure.testing.journal_store import (
     Processes,
@@ -28,7 +28,7 @@ from settled.infrastructure.testing.journal_units import (
     eventually,
     everything,
 )
-from settled.infrastructure.testing.journal_work import AMOUNT, claim, create, spend, write
+from settled.infrastructure.testing.journal_work import AMOUNT, claim, create, name, spend, write
 
 
 class ProcessRules(JournalRules):
@@ -40,6 +40,20 @@ class ProcessRules(JournalRules):
         answers = Processes(store, partial(create, stream), 8).results()
         assert sorted(map(type, answers), key=str) == [Committed] + [Exists] * 7
         assert len(everything(journal)) == 1
+
+    def test_of_eight_processes_one_takes_a_reference(self, store: Store, journal: Journal) -> None:
+        """Twenty references, wanted by all at once: each has one stream, and all hear which."""
+        heard = [said for told in Processes(store, name, 8).results() for said in told]
+        for reference in {reference for reference, _, _ in heard}:
+            owner = journal.referenced(TENANT, "stripe", reference)
+            assert owner is not None
+            for stream, answer in [(s, a) for named, s, a in heard if named == reference]:
+                if stream == owner:
+                    assert isinstance(answer, Committed)
+                else:
+                    assert answer == ReferenceTaken("stripe", reference, owner)
+        assert len(heard) == 160
+        assert len(everything(journal)) == len(journal.heads(TENANT)) == 20
 
     def test_eight_processes_never_overspend_a_guard(self, store: Store, journal: Journal) -> None:
         """Looked at all the while, not at the end alone."""

@@ -5,6 +5,7 @@ from __future__ import annotations
 import hashlib
 import time
 from collections.abc import Callable, Sequence
+from dataclasses import replace
 from datetime import UTC, datetime
 from typing import Any, TypeVar
 from uuid import UUID, uuid4
@@ -20,6 +21,7 @@ from settled.domain.journal.unit import (
     GuardChange,
     Head,
     RecordedEvent,
+    Reference,
     Unit,
 )
 
@@ -86,6 +88,12 @@ def a_unit(
 ) -> Unit:
     """Return a unit of these changes; by default of one that creates a stream."""
     return Unit(tenant, changes or (a_change(tenant=tenant),), tuple(guards), **more)
+
+
+def naming(unit: Unit, *references: str) -> Unit:
+    """Return a unit whose first stream takes these references of the provider `stripe`."""
+    named = tuple(Reference("stripe", reference, stream_of(unit)) for reference in references)
+    return replace(unit, references=named)
 
 
 def after(unit: Unit, events: int = 1, **more: Any) -> Unit:

@@ -17,6 +17,8 @@ from settled.infrastructure.testing.journal_units import (
     a_unit,
     commit,
     commit_all,
+    naming,
+    stream_of,
 )
 
 
@@ -32,6 +34,23 @@ def create(stream: UUID, store: Store, journal: Journal, number: int) -> Answer:
     """Create one stream that all the others create as well."""
     with closing(journal.committer()) as committer:
         return commit_all(committer, [a_unit(a_change(stream))])[0]
+
+
+def name(store: Store, journal: Journal, number: int) -> list[tuple[str, UUID, Answer]]:
+    """Create streams of which each takes a reference that all the others want just then.
+
+    Most of them alone in their transaction, where no second try hides what came of the first.
+    """
+    chance, heard = random.Random(number), list[tuple[str, UUID, Answer]]()
+    references = [f"re_{n}" for n in range(20)]
+    with closing(journal.committer()) as committer:
+        while references:
+            size = chance.choice([1, 1, 1, 3])
+            some, references = references[:size], references[size:]
+            units = [naming(a_unit(), reference) for reference in some]
+            answers = commit_all(committer, units)
+            heard += zip(some, map(stream_of, units), answers, strict=True)
+    return heard
 
 
 def spend(store: Store, journal: Journal, number: int) -> Counter[str]:

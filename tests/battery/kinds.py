@@ -158,6 +158,9 @@ checked = _kind("checked", FULL, revalidate=lambda _: None)
 decided = _kind("decided", FULL, approvers=frozenset({"approver"}))
 """Needs an approval."""
 
+curt = _kind("curt", FULL, call_timeout=timedelta(seconds=1), permit=timedelta(seconds=1))
+"""As refund, with a permit that is soon over."""
+
 enduring = _kind("enduring", FULL, within=timedelta(hours=20), call_timeout=timedelta(seconds=30))
 """With the time that a kind has by default: a clock that jumps an hour does not end it."""
 

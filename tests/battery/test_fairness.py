@@ -96,7 +96,7 @@ def test_a40_what_cannot_be_read_is_parked_visibly(stage: Stage) -> None:
     eventually(lambda: bool(stage.app.journal.heads(parked=True)))
     (parked,) = stage.app.journal.heads(parked=True)
     assert parked.identity == "from-newer-code"
-    assert "parked" in {finding.subject for finding in stage.app.journal.examine()}
+    assert "parked" in {diagnosis.subject for diagnosis in stage.app.journal.examine()}
     eventually(lambda: '"parked"' in stage.log_of(worker))
     same_tenant = stage.wait(start_for(stage, "acme", 2), "succeeded")
     assert settled_after(stage, same_tenant) < SECOND

@@ -26,7 +26,7 @@ def permit_is_over(stage: Stage, operation: OperationView) -> bool:
     return stage.app.journal.time() > until
 
 
-@pytest.mark.parametrize("kind", ["refund", "lookup-only"])
+@pytest.mark.parametrize("kind", ["curt", "quick-lookup"])
 def test_a36_a_thawed_worker_does_not_send(stage: Stage, kind: str) -> None:
     """A36: others went on meanwhile, by resending or looking up; the thawed one sends nothing."""
     operation, frozen = frozen_before_sending(stage, kind)

@@ -17,6 +17,8 @@ from settled.domain.journal.judge import (
     MAX_GROUP_BYTES,
     Balance,
     Balances,
+    Holding,
+    Holdings,
     Seen,
     commit_group,
     invalid,
@@ -36,6 +38,7 @@ from settled.domain.journal.unit import (
     Lost,
     RecordedEvent,
     Reference,
+    ReferenceTaken,
     Refused,
     Stale,
     Unit,
@@ -86,7 +89,7 @@ def written(change: Change, first: int) -> Seen:
 
 def test_a_free_stream_at_the_expected_version_is_admitted() -> None:
     unit = a_unit(a_change(), a_change(3, 2))
-    assert judge(unit, seen(unit), {}) is None
+    assert judge(unit, seen(unit), {}, {}) is None
 
 
 def test_its_own_events_are_found_whatever_happened_since() -> None:
@@ -95,14 +98,14 @@ def test_its_own_events_are_found_whatever_happened_since() -> None:
     unit = a_unit(change, other, guards=[GuardChange("budget", "reserve", 5)])
     streams = {change.stream: written(change, 7), other.stream: written(other, 9)}
     streams[change.stream].version, streams[change.stream].free = 12, False
-    assert judge(unit, streams, {}) == Committed(((7, 8), (9,)), found=True)
+    assert judge(unit, streams, {}, {}) == Committed(((7, 8), (9,)), found=True)
 
 
 def test_half_of_its_own_events_are_not_enough() -> None:
     """A unit is all or nothing, so one stream found and one not is a conflict, never success."""
     change, other = a_change(), a_change(4)
     streams = {change.stream: written(change, 7), other.stream: Seen(True, 4)}
-    assert judge(a_unit(change, other), streams, {}) == Exists(change.stream, 1)
+    assert judge(a_unit(change, other), streams, {}, {}) == Exists(change.stream, 1)
 
 
 @pytest.mark.parametrize(
@@ -113,24 +116,24 @@ def test_a_version_that_differs_is_final_even_where_the_row_is_locked(
 ) -> None:
     unit = a_unit(a_change(expected))
     stream = unit.changes[0].stream
-    assert judge(unit, seen(unit, version=5, free=False), {}) == answer(stream, 5)
+    assert judge(unit, seen(unit, version=5, free=False), {}, {}) == answer(stream, 5)
 
 
 def test_who_lost_the_row_hears_it_before_busy_but_after_stale() -> None:
     """Lost is final like Stale; a stale writer has to read again before ownership matters."""
     change = replace(a_change(2), fence=7)
     unit = a_unit(change)
-    assert judge(unit, seen(unit, owner=8, free=False), {}) == Lost(change.stream, 8)
-    assert judge(unit, seen(unit, owner=None), {}) == Lost(change.stream, None)
-    assert judge(unit, seen(unit, owner=8, version=3), {}) == Stale(change.stream, 3)
-    assert judge(unit, seen(unit, owner=7), {}) is None
+    assert judge(unit, seen(unit, owner=8, free=False), {}, {}) == Lost(change.stream, 8)
+    assert judge(unit, seen(unit, owner=None), {}, {}) == Lost(change.stream, None)
+    assert judge(unit, seen(unit, owner=8, version=3), {}, {}) == Stale(change.stream, 3)
+    assert judge(unit, seen(unit, owner=7), {}, {}) is None
 
 
 def test_a_stream_or_guard_that_somebody_holds_is_busy() -> None:
     unit = a_unit(guards=[GuardChange("budget", "reserve", 1)])
     held: Balances = {("acme", "budget"): Balance(False, 100, 0, 0)}
-    assert judge(unit, seen(unit, free=False), held) == Busy(str(unit.changes[0].stream))
-    assert judge(unit, seen(unit), held) == Busy("budget")
+    assert judge(unit, seen(unit, free=False), held, {}) == Busy(str(unit.changes[0].stream))
+    assert judge(unit, seen(unit), held, {}) == Busy("budget")
 
 
 @pytest.mark.parametrize(
@@ -150,14 +153,14 @@ def test_guards_refuse_what_is_not_left(acts: list[tuple[Any, int]], answer: Ans
     """Of 100, 20 are reserved and 40 consumed; a unit's own acts count against each other."""
     unit = a_unit(guards=[GuardChange("budget", act, amount) for act, amount in acts])
     balances: Balances = {("acme", "budget"): Balance(True, 100, 20, 40)}
-    assert judge(unit, seen(unit), balances) == answer
+    assert judge(unit, seen(unit), balances, {}) == answer
     assert balances["acme", "budget"].touched == (answer is None)
 
 
 def test_a_guard_without_a_row_has_nothing_left() -> None:
     unit = a_unit(guards=[GuardChange("budget", "reserve", 1)])
     others: Balances = {("globex", "budget"): Balance(True, 100, 0, 0)}
-    assert judge(unit, seen(unit), others) == Refused("budget", 0)
+    assert judge(unit, seen(unit), others, {}) == Refused("budget", 0)
 
 
 acts = st.builds(
@@ -182,7 +185,7 @@ def test_guards_are_never_overspent_and_a_unit_is_taken_whole_or_not_at_all(
     for guards in group:
         before = dict(balances)
         unit = a_unit(guards=guards)
-        answer = judge(unit, seen(unit), balances)
+        answer = judge(unit, seen(unit), balances, {})
         if answer is not None:
             assert balances == before
             continue
@@ -195,6 +198,46 @@ def test_guards_are_never_overspent_and_a_unit_is_taken_whole_or_not_at_all(
             assert (now.reserved, now.consumed) == (reserved, was.consumed + sums["consume"])
             assert now.reserved >= 0
             assert now.remaining >= 0
+
+
+def naming(unit: Unit) -> Unit:
+    return replace(unit, references=(Reference("stripe", "re_1", unit.changes[0].stream),))
+
+
+RE_1 = ("acme", "stripe", "re_1")
+
+
+def test_a_reference_goes_to_the_first_unit_of_a_group_that_is_admitted() -> None:
+    """A unit that is refused takes none, and one that is told of the owner takes off no guard."""
+    loser = naming(a_unit(guards=[GuardChange("budget", "reserve", 101)]))
+    winner = naming(a_unit())
+    rival = naming(a_unit(guards=[GuardChange("budget", "reserve", 1)]))
+    balances: Balances = {("acme", "budget"): Balance(True, 100, 0, 0)}
+    holdings: Holdings = {RE_1: Holding(True)}
+    answers = [judge(unit, seen(unit), balances, holdings) for unit in (loser, winner, rival)]
+    owner = winner.changes[0].stream
+    assert answers == [Refused("budget", 100), None, ReferenceTaken("stripe", "re_1", owner)]
+    assert holdings == {RE_1: Holding(True, owner, touched=True)}
+    assert balances["acme", "budget"].remaining == 100
+
+
+def test_a_reference_never_moves_so_who_has_it_is_said_before_busy() -> None:
+    unit, owner = naming(a_unit()), uuid4()
+    taken = {RE_1: Holding(False, owner)}
+    assert judge(unit, seen(unit, free=False), {}, taken) == ReferenceTaken("stripe", "re_1", owner)
+    assert judge(unit, seen(unit), {}, {RE_1: Holding(False)}) == Busy("re_1")
+    own = {RE_1: Holding(False, unit.changes[0].stream)}
+    assert judge(unit, seen(unit), {}, own) is None
+    assert not own[RE_1].touched, "it is written once"
+
+
+def test_one_unit_cannot_give_a_reference_to_two_streams() -> None:
+    one, two = a_change(), a_change()
+    references = tuple(Reference("stripe", "re_1", change.stream) for change in (one, two))
+    unit = replace(a_unit(one, two), references=references)
+    holdings: Holdings = {RE_1: Holding(True)}
+    assert judge(unit, seen(unit), {}, holdings) == ReferenceTaken("stripe", "re_1", one.stream)
+    assert holdings == {RE_1: Holding(True)}
 
 
 def _with_head(**columns: Any) -> Unit:

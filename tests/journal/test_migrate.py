@@ -133,7 +133,7 @@ def test_a_role_that_may_make_no_schema_can_migrate_one(postgres_url: str) -> No
             with closing(open_journal(url, migrate=True, require_fsync=False)) as journal:
                 commit(journal.committer(), a_unit())
                 assert journal.installation().changed is None
-                assert {finding.severity for finding in journal.examine()} <= {"warn", "fail"}
+                assert {diagnosis.severity for diagnosis in journal.examine()} <= {"warn", "fail"}
         finally:
             administrator.execute(f"DROP OWNED BY {role}; DROP ROLE {role}".encode())
 

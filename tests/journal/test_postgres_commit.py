@@ -29,6 +29,7 @@ from settled.domain.journal.unit import (
     GuardChange,
     Invalid,
     Lost,
+    ReferenceTaken,
     Refused,
     Stale,
     Unit,
@@ -45,6 +46,7 @@ from settled.infrastructure.testing.journal_units import (
     after,
     commit,
     everything,
+    naming,
     stream_of,
 )
 
@@ -76,12 +78,12 @@ def foreign(url: str) -> Generator[psycopg.Connection[tuple[Any, ...]]]:
 
 
 def test_foreign_locks_delay_nobody(migrated_url: str, postgres: PostgresJournal) -> None:
-    """Somebody's open transaction on a head, a new stream and a guard must not hold up others."""
+    """Somebody's open transaction on heads, new streams, guards, references holds up no others."""
     postgres.set_ceiling(TENANT, "budget", 100)
     committer = postgres.committer()
     old = [a_unit() for _ in range(50)]
     commit(committer, *old)
-    coming = a_unit()
+    coming = naming(a_unit(), "re_1")
     with foreign(migrated_url) as other:
         other.execute(
             "SELECT FROM settled.agenda WHERE stream = %s FOR UPDATE", (stream_of(old[7]),)
@@ -89,16 +91,18 @@ def test_foreign_locks_delay_nobody(migrated_url: str, postgres: PostgresJournal
         other.execute("SELECT FROM settled.guard FOR UPDATE")
         assert isinstance(postgres.join(other, coming), Committed)
         rival, spender = a_unit(a_change(stream_of(coming))), a_unit(guards=[RESERVE])
-        units = [*map(after, old), rival, spender]
+        units = [*map(after, old), rival, spender, namesake := naming(a_unit(), "re_1")]
         began = time.perf_counter()
         answers = committer.commit(units)
         took = time.perf_counter() - began
-        assert [n for n, answer in enumerate(answers) if isinstance(answer, Busy)] == [7, 50, 51]
+        busy = [n for n, answer in enumerate(answers) if isinstance(answer, Busy)]
+        assert busy == [7, 50, 51, 52]
         assert sum(isinstance(answer, Committed) for answer in answers) == 49
         assert took < 1.0, "waiting would end after the lock timeout of two seconds"
         other.commit()
-    late = committer.commit([units[7], rival, spender])
+    *late, taken = committer.commit([units[7], rival, spender, namesake])
     assert [type(answer) for answer in late] == [Committed, Exists, Committed]
+    assert taken == ReferenceTaken("stripe", "re_1", stream_of(coming))
     audit(postgres)
 
 
@@ -212,7 +216,8 @@ def _clash(store: Store, journal: Any, number: int) -> Counter[str]:
             some = chance.sample(streams, chance.choice([1, 1, 2, 3]))
             counted = [GuardChange("budget", "recount", 1)] if chance.random() < 0.1 else []
             changes = [a_change(s, versions.get(s, 0), chance.choice([1, 2])) for s in some]
-            units.append(a_unit(*changes, guards=counted))
+            names = chance.sample(range(window, window + 60), chance.choice([0, 0, 1, 2]))
+            units.append(naming(a_unit(*changes, guards=counted), *(f"re_{n}" for n in names)))
         group, _ = next_group(units, 30)
         way = chance.random()
         answers: list[Answer] = []
@@ -231,7 +236,7 @@ def _clash(store: Store, journal: Any, number: int) -> Counter[str]:
             elif isinstance(answer, Exists | Stale):
                 versions[answer.stream] = answer.version
             else:
-                assert isinstance(answer, Busy), answer
+                assert isinstance(answer, Busy | ReferenceTaken), answer
     return tally
 
 
@@ -243,7 +248,7 @@ def test_rivals_never_deadlock(migrated_url: str, postgres: PostgresJournal) -> 
         migrated_url, partial(PostgresJournal, migrated_url, require_fsync=False)
     )
     tally = sum(Processes(store, _clash, 5).results(), Counter[str]())
-    assert tally["Committed"] > 100 and tally["Stale"] > 0, tally
+    assert tally["Committed"] > 100 and tally["Stale"] > 0 and tally["ReferenceTaken"] > 0, tally
     assert rows(migrated_url, deadlocks) == [(0,)]
     audit(postgres)
 
@@ -272,6 +277,7 @@ def test_readers_stop_in_front_of_a_join_and_nobody_else_does(
     for end in ("rollback", "commit"):
         before = len(everything(postgres))
         unit = a_unit(a_change(events=2), guards=[GuardChange("budget", "reserve", 30)])
+        unit = naming(unit, "re_1")
         with foreign(migrated_url) as own:
             assert isinstance(postgres.join(own, unit), Committed)
             too_much = a_unit(guards=[GuardChange("budget", "reserve", 80)])
@@ -284,6 +290,8 @@ def test_readers_stop_in_front_of_a_join_and_nobody_else_does(
         assert len(everything(postgres)) == before + 50 + 2 * committed
         row = postgres.guard(TENANT, "budget")
         assert row is not None and row.reserved == 30 * committed
+        owner = stream_of(unit) if committed else None
+        assert postgres.referenced(TENANT, "stripe", "re_1") == owner
     audit(postgres)
 
 

@@ -46,7 +46,7 @@ def copy_url(migrated_url: str) -> Generator[str]:
 
 
 def subjects(journal: Journal) -> dict[str, str]:
-    return {finding.subject: finding.severity for finding in journal.examine()}
+    return {diagnosis.subject: diagnosis.severity for diagnosis in journal.examine()}
 
 
 def test_a_copy_is_noticed_until_it_is_adopted(migrated_url: str, copy_url: str) -> None:
@@ -155,7 +155,7 @@ def test_the_doctor_names_who_holds_the_log(migrated_url: str, postgres: Postgre
     """An idle caller stops every reader, and from the outside nothing seems wrong."""
     with psycopg.connect(migrated_url, application_name="shop") as caller:
         postgres.join(caller, a_unit())
-        messages = {finding.subject: finding.message for finding in postgres.examine()}
+        messages = {diagnosis.subject: diagnosis.message for diagnosis in postgres.examine()}
         assert "(shop)" in messages["holder"]
         assert str(caller.info.backend_pid) in messages["holder"]
         caller.rollback()
@@ -178,8 +178,8 @@ def test_an_asynchronous_standby_is_named() -> None:
                 standby.pgconn.flush()
 
                 def named() -> str:
-                    findings = {f.subject: f.message for f in journal.examine()}
-                    return findings.get("standby", "")
+                    messages = {told.subject: told.message for told in journal.examine()}
+                    return messages.get("standby", "")
 
                 assert "copy-in-rome" in eventually(named)
                 standby.pgconn.finish()

@@ -224,7 +224,7 @@ def test_a_prepared_transaction_is_waited_for() -> None:
             two_phase.commit()
             higher = writers.done()
             assert writers.read() == []
-            subjects = {finding.subject for finding in journal.examine()}
+            subjects = {diagnosis.subject for diagnosis in journal.examine()}
             assert "prepared" in subjects
             with psycopg.connect(server.url(), autocommit=True) as manager:
                 manager.execute("COMMIT PREPARED 'order-72'")

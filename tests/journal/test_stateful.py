@@ -282,6 +282,14 @@ class JournalMachine(RuleBasedStateMachine):
             if row.owner == epoch:
                 self.streams[row.stream].row = replace(row, owner=None)
 
+    @precondition(lambda self: self.streams)
+    @rule(data=st.data())
+    def unpark(self, data: st.DataObject) -> None:
+        row = self.streams[self.pick(data)].row
+        assert self.journal.unpark(TENANT, row.stream) == (row.parked_at is not None)
+        if row.parked_at is not None:
+            self.streams[row.stream].row = replace(row, parked_at=None, takes=0, owner=None)
+
     @rule(lane=st.sampled_from(LANES), paused=st.sampled_from([False, False, True]))
     def pause(self, lane: str, paused: bool) -> None:
         self.journal.pause(lane, paused)

@@ -115,13 +115,13 @@ class PostgresCommitter:
         connection, texts = self._session.connection, self._texts
         self._make_lanes(units)
         _, *locked = pipeline(connection, texts, _BEGIN, *group.locks(wait=wait))
-        streams, balances = group.seen(locked, plain(connection, texts, group.read()))
-        verdicts = [judge(unit, streams, balances) for unit in units]
+        seen = group.seen(locked, plain(connection, texts, group.read()))
+        verdicts = [judge(unit, *seen) for unit in units]
         admitted = [unit for unit, verdict in zip(units, verdicts, strict=True) if verdict is None]
         if not admitted:
             connection.execute("ROLLBACK")
             return [verdict for verdict in verdicts if verdict is not None]
-        *_, appended, _ = pipeline(connection, texts, *writes(admitted, streams, balances), _COMMIT)
+        *_, appended, _ = pipeline(connection, texts, *writes(admitted, *seen), _COMMIT)
         positions = positions_of(appended)
         return [
             verdict or committed(unit, positions)
@@ -132,8 +132,8 @@ class PostgresCommitter:
         """Run units whose fate is not known once more: they are in, may come in, or never will.
 
         Their event ids tell, once the backend that had them is out of its transaction. Committed,
-        Exists and Stale are final at once. A guard's refusal is not while the first try can still
-        land: it would be the answer to a unit that then commits.
+        Exists, Stale and ReferenceTaken are final at once. A guard's refusal is not while the first
+        try can still land: it would be the answer to a unit that then commits.
         """
         deadline = time.monotonic() + self._session.patience_seconds
         while True:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 
-from settled.domain.journal.port import Finding
+from settled.domain.journal.port import Diagnosis
 from settled.infrastructure.journal.postgres import installation
 from settled.infrastructure.journal.postgres.address import Connection, Texts
 
@@ -55,7 +55,7 @@ _STATES = {
                       count(*))
           FROM {schema}.agenda a WHERE a.parked_at IS NOT NULL HAVING count(*) > 0""",
 }
-"""Subject -> the query that returns one message for each finding about it."""
+"""Subject -> the query that returns one message for each diagnosis about it."""
 
 
 def unsafe_settings(connection: Connection) -> list[str]:
@@ -64,21 +64,21 @@ def unsafe_settings(connection: Connection) -> list[str]:
     return sorted(name for name, setting in rows if setting == "off")
 
 
-def examine(connection: Connection, texts: Texts) -> Iterator[Finding]:
+def examine(connection: Connection, texts: Texts) -> Iterator[Diagnosis]:
     """Yield what needs somebody's attention, the dangerous first."""
     for name in unsafe_settings(connection):
-        yield Finding("fail", name, f"{name} is off: {UNSAFE[name]}.")
+        yield Diagnosis("fail", name, f"{name} is off: {UNSAFE[name]}.")
     changed = installation.read(connection, texts).changed
     if changed:
-        yield Finding("warn", "installation", f"Not the database that was bound: {changed}.")
+        yield Diagnosis("warn", "installation", f"Not the database that was bound: {changed}.")
     for subject, query in _STATES.items():
         for (message,) in connection.execute(texts[query]).fetchall():
-            yield Finding("warn", subject, message)
+            yield Diagnosis("warn", subject, message)
     anchor = installation.anchor(connection, texts)
     try:
         anchor.advance(anchor.position())
     except OSError as error:
-        yield Finding(
+        yield Diagnosis(
             "warn",
             "anchor",
             f"A restore to an earlier point would not be noticed: {error}. Let SETTLED_STATE_DIR"

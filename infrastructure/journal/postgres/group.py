@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import hashlib
 from collections.abc import Iterable, Sequence
 from operator import attrgetter
 from typing import Any
@@ -10,7 +11,7 @@ from uuid import UUID
 import psycopg
 from psycopg.rows import tuple_row
 
-from settled.domain.journal.judge import Balance, Balances, Seen, Streams
+from settled.domain.journal.judge import Balance, Balances, Holding, Holdings, Seen, Streams
 from settled.domain.journal.unit import SHARD, Change, Committed, Unit
 from settled.infrastructure.journal.postgres import statements
 from settled.infrastructure.journal.postgres.address import Row, Texts
@@ -43,23 +44,32 @@ class Group:
         self._new = [pair for pair in self.changes if not pair[1].expected]
         self._old = [pair for pair in self.changes if pair[1].expected]
         self._guards = sorted({(unit.tenant, guard.key) for unit in units for guard in unit.guards})
+        named = {(unit.tenant, r.provider, r.reference) for unit in units for r in unit.references}
+        self._references = sorted(named, key=_reference_key)
 
     def locks(self, *, wait: bool) -> list[Statement | None]:
-        """Return what takes the locks and reads the guards; None for what is not needed."""
+        """Return what takes the locks and reads guards and references; None where not needed."""
         new = {
             "key": [_lock_key(change.stream) for _, change in self._new],
-            "creations": statements.CREATIONS,
+            "space": statements.CREATIONS,
+        }
+        taken = {
+            "key": [_reference_key(reference) for reference in self._references],
+            "space": statements.REFERENCES,
         }
         old = columns(("tenant", "stream"), [(t, change.stream) for t, change in self._old])
         guards = columns(("tenant", "key"), self._guards)
-        lock_new = statements.WAIT_NEW if wait else statements.LOCK_NEW
+        references = columns(("tenant", "provider", "reference"), self._references)
+        lock_keys = statements.WAIT_KEYS if wait else statements.LOCK_KEYS
         lock_heads = statements.WAIT_HEADS if wait else statements.LOCK_HEADS
         lock_guards = statements.WAIT_GUARDS if wait else statements.LOCK_GUARDS
         return [
-            (lock_new, new) if self._new else None,
+            (lock_keys, new) if self._new else None,
             (lock_heads, old) if self._old else None,
             (lock_guards, guards) if self._guards else None,
+            (lock_keys, taken) if self._references else None,
             (statements.READ_GUARDS, guards) if self._guards else None,
+            (statements.READ_REFERENCES, references) if self._references else None,
         ]
 
     def read(self) -> Statement:
@@ -67,9 +77,11 @@ class Group:
         rows = [(t, change.stream, change.expected, change.last) for t, change in self.changes]
         return statements.READ_STREAMS, columns(("tenant", "stream", "expected", "last"), rows)
 
-    def seen(self, locked: Sequence[list[Row]], streams: list[Row]) -> tuple[Streams, Balances]:
+    def seen(
+        self, locked: Sequence[list[Row]], streams: list[Row]
+    ) -> tuple[Streams, Balances, Holdings]:
         """Return what the statements of `locks` and of `read` have found."""
-        new, old, guards, balances = locked
+        new, old, guards, taken, balances, references = locked
         ours = {self._new[n][1].stream for n in _indices(new)}
         ours |= {self._old[n][1].stream for n in _indices(old)}
         held = {self._guards[n] for n in _indices(guards)}
@@ -86,26 +98,29 @@ class Group:
         ):
             key = self._guards[index]
             known[key] = Balance(key in held, ceiling, reserved, consumed)
-        return found, known
+        ours_to_give = set(_indices(taken))
+        holdings = {key: Holding(free=n in ours_to_give) for n, key in enumerate(self._references)}
+        for index, (_, stream) in zip(_indices(references), references, strict=True):
+            holdings[self._references[index]].stream = stream
+        return found, known, holdings
 
 
 def writes(
-    admitted: Sequence[Unit], streams: Streams, balances: Balances
+    admitted: Sequence[Unit], streams: Streams, balances: Balances, holdings: Holdings
 ) -> list[Statement | None]:
     """Return what writes the admitted units; the last one answers with the positions."""
     heads: list[Row] = []
     events: list[Row] = []
-    references: set[Row] = set()
     for unit in admitted:
         for change in unit.changes:
             heads.append(_head_row(unit.tenant, change, streams[change.stream]))
             events += _event_rows(unit.tenant, change)
-        references |= {(unit.tenant, r.provider, r.reference, r.stream) for r in unit.references}
     guards = [
         (*key, balance.ceiling, balance.reserved, balance.consumed)
         for key, balance in balances.items()
         if balance.touched
     ]
+    references = [(*key, holding.stream) for key, holding in holdings.items() if holding.touched]
     guard_names = ("tenant", "key", "ceiling", "reserved", "consumed")
     reference_names = ("tenant", "provider", "reference", "stream")
     return [
@@ -114,9 +129,7 @@ def writes(
             columns(("tenant", "stream", "version", *_HEAD, "owner", "takes"), heads),
         ),
         (statements.WRITE_GUARDS, columns(guard_names, guards)) if guards else None,
-        (statements.WRITE_REFERENCES, columns(reference_names, sorted(references)))
-        if references
-        else None,
+        (statements.WRITE_REFERENCES, columns(reference_names, references)) if references else None,
         (statements.WRITE_EVENTS, columns(("tenant", "stream", "version", *_EVENT), events)),
     ]
 
@@ -199,3 +212,9 @@ def lock_order(stream: UUID) -> tuple[int, bytes]:
 
 def _lock_key(stream: UUID) -> int:
     return int.from_bytes(stream.bytes[:4], "big", signed=True)
+
+
+def _reference_key(reference: tuple[str, str, str]) -> int:
+    """Return 32 bits of a reference, the same in each process that may want it."""
+    digest = hashlib.blake2b("\0".join(reference).encode(), digest_size=4).digest()
+    return int.from_bytes(digest, "big", signed=True)

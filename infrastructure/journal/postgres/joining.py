@@ -1,9 +1,9 @@
 """Appending inside a caller's own transaction: the order row and its intent commit together.
 
 From here to the caller's COMMIT its transaction holds an advisory lock for each stream that is
-created, the head and guard rows, and drawn positions, in front of which ordered readers stop. So
-this is the last thing to do before COMMIT, and one unit a transaction: two joins in one transaction
-can deadlock with another such caller.
+created and each reference, the head and guard rows, and drawn positions, in front of which ordered
+readers stop. So this is the last thing to do before COMMIT, and one unit a transaction: two joins
+in one transaction can deadlock with another such caller.
 """
 
 from __future__ import annotations
@@ -84,9 +84,9 @@ def _is_connection(connection: object) -> TypeGuard[psycopg.Connection[Any]]:
 def _append(connection: psycopg.Connection[Any], texts: Texts, unit: Unit) -> Answer:
     group = Group([unit])
     locked = pipeline(connection, texts, *group.locks(wait=True))
-    streams, balances = group.seen(locked, plain(connection, texts, group.read()))
-    verdict = judge(unit, streams, balances)
+    seen = group.seen(locked, plain(connection, texts, group.read()))
+    verdict = judge(unit, *seen)
     if verdict is not None:
         return verdict
-    *_, appended = pipeline(connection, texts, *writes([unit], streams, balances))
+    *_, appended = pipeline(connection, texts, *writes([unit], *seen))
     return committed(unit, positions_of(appended))

@@ -13,7 +13,14 @@ import psycopg
 from psycopg_pool import ConnectionPool
 
 from settled.domain.errors import StoreUnavailable, StoreUnsafe
-from settled.domain.journal.port import AgendaRow, Finding, GuardRow, Installation, Page, WorkerRow
+from settled.domain.journal.port import (
+    AgendaRow,
+    Diagnosis,
+    GuardRow,
+    Installation,
+    Page,
+    WorkerRow,
+)
 from settled.domain.journal.unit import SHARD, Answer, RecordedEvent, Unit
 from settled.infrastructure.journal import migrate
 from settled.infrastructure.journal.postgres import examination, installation, joining, reading
@@ -177,6 +184,13 @@ class PostgresJournal:
         rows = self._rows(reading.REFERENCED, values)
         return rows[0][0] if rows else None
 
+    def unpark(self, tenant: str, stream: UUID) -> bool:
+        """Let a parked row be claimed again, with its takes counted afresh; was it parked?
+
+        False too where the connection broke with the answer: the row is free then all the same.
+        """
+        return bool(self._rows(reading.UNPARK, _key(tenant, stream)))
+
     def guard(self, tenant: str, key: str) -> GuardRow | None:
         """Return one guard row; None where no ceiling was ever set."""
         rows = self._rows(reading.GUARD, {"tenant": tenant, "shard": SHARD, "key": key})
@@ -242,7 +256,7 @@ class PostgresJournal:
         with suppress(OSError):
             self._reading(record)
 
-    def examine(self) -> list[Finding]:
+    def examine(self) -> list[Diagnosis]:
         """Look for settings and states under which commits can be lost or nothing moves."""
         return self._reading(lambda connection: list(examination.examine(connection, self._texts)))
 

@@ -54,6 +54,12 @@ PAUSE = """
 INSERT INTO {schema}.lane (lane, paused) VALUES (%(lane)b::text, %(paused)b::bool)
     ON CONFLICT (lane) DO UPDATE SET paused = excluded.paused"""
 
+UNPARK = """
+UPDATE {schema}.agenda SET parked_at = NULL, takes = 0, owner = NULL
+ WHERE tenant = %(tenant)b::text AND shard = %(shard)b::int2 AND stream = %(stream)b::uuid
+   AND parked_at IS NOT NULL
+RETURNING stream"""
+
 WORKERS = """
 SELECT w.epoch, w.name, w.started_at, w.lease_until, w.lease_until <= clock_timestamp()
   FROM {schema}.worker w

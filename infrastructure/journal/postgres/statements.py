@@ -12,16 +12,19 @@ CREATIONS = 0x5E771ED
 """The first key of the advisory locks on streams that do not exist yet; the second is 32 bits of
 the stream's id. Two streams that share them are at worst told to ask again."""
 
+REFERENCES = 0x5E771EE
+"""The first key of the advisory locks on providers' references; the second is 32 bits of a hash."""
+
 BEGIN = "BEGIN ISOLATION LEVEL READ COMMITTED"
 
 # Lock. Each answers with the ordinals that it got, and waits for nobody. A stream that does not
 # exist yet has no row to lock: its creators meet at an advisory lock, so that no INSERT ever waits
-# at the primary key for somebody's open transaction.
+# at the primary key for somebody's open transaction. The same holds for a provider's reference.
 
-LOCK_NEW = """
+LOCK_KEYS = """
 SELECT c.n
   FROM unnest(%(key)b::int4[]) WITH ORDINALITY AS c(key, n)
- WHERE pg_try_advisory_xact_lock(%(creations)b::int4, c.key)"""
+ WHERE pg_try_advisory_xact_lock(%(space)b::int4, c.key)"""
 
 LOCK_HEADS = """
 SELECT c.n
@@ -40,12 +43,12 @@ SELECT c.n
           FOR UPDATE SKIP LOCKED) g"""
 
 # The same three for the waiting form. Everybody who waits takes new streams, then heads, then
-# guards, each in ascending order.
+# guards, then references, each in ascending order.
 
-WAIT_NEW = """
+WAIT_KEYS = """
 SELECT c.n
   FROM unnest(%(key)b::int4[]) WITH ORDINALITY AS c(key, n)
- WHERE pg_advisory_xact_lock(%(creations)b::int4, c.key) IS NOT NULL"""
+ WHERE pg_advisory_xact_lock(%(space)b::int4, c.key) IS NOT NULL"""
 
 WAIT_HEADS = LOCK_HEADS.replace(" SKIP LOCKED", "")
 WAIT_GUARDS = LOCK_GUARDS.replace(" SKIP LOCKED", "")
@@ -76,6 +79,16 @@ SELECT c.n, g.ceiling, g.reserved, g.consumed
        SELECT g.ceiling, g.reserved, g.consumed FROM {schema}.guard g
         WHERE g.tenant = c.tenant AND g.shard = %(shard)b::int2 AND g.key = c.key
         LIMIT 1) g"""
+
+READ_REFERENCES = """
+SELECT c.n, r.stream
+  FROM unnest(%(tenant)b::text[], %(provider)b::text[], %(reference)b::text[])
+       WITH ORDINALITY AS c(tenant, provider, reference, n)
+ CROSS JOIN LATERAL (
+       SELECT r.stream FROM {schema}.reference r
+        WHERE r.tenant = c.tenant AND r.shard = %(shard)b::int2
+          AND r.provider = c.provider AND r.reference = c.reference
+        LIMIT 1) r"""
 
 # Write. For admitted units only, so every row here is ours and nothing is conditional. Upserts,
 # because their way to the row is the primary key and not a join plan. `owner` was read under the
@@ -112,9 +125,7 @@ INSERT INTO {schema}.reference (tenant, shard, provider, reference, stream)
 SELECT r.tenant, %(shard)b::int2, r.provider, r.reference, r.stream
   FROM unnest(%(tenant)b::text[], %(provider)b::text[], %(reference)b::text[],
               %(stream)b::uuid[])
-       WITH ORDINALITY AS r(tenant, provider, reference, stream, n)
- ORDER BY r.n
-    ON CONFLICT DO NOTHING"""
+       AS r(tenant, provider, reference, stream)"""
 
 # Events go in in the order of the arrays, whatever plan the server has chosen: positions ascend
 # with the versions of a stream.

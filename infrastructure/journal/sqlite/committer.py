@@ -14,6 +14,8 @@ from settled.domain.errors import InvalidInput, StoreUnsafe
 from settled.domain.journal.judge import (
     Balance,
     Balances,
+    Holding,
+    Holdings,
     Seen,
     Streams,
     commit_group,
@@ -60,6 +62,9 @@ _READ_EVENTS = (
 _READ_GUARD = (
     "SELECT ceiling, reserved, consumed FROM guard WHERE tenant = ? AND shard = ? AND key = ?"
 )
+_READ_REFERENCE = (
+    "SELECT stream FROM reference WHERE tenant = ? AND shard = ? AND provider = ? AND reference = ?"
+)
 _READ_LAST = "SELECT seq FROM sqlite_sequence WHERE name = 'events'"
 
 _CREATE_HEAD = (
@@ -79,8 +84,7 @@ _WRITE_EVENT = (
     " VALUES (?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?)"
 )
 _WRITE_REFERENCE = (
-    "INSERT OR IGNORE INTO reference (tenant, shard, provider, reference, stream)"
-    " VALUES (?, ?, ?, ?, ?)"
+    "INSERT INTO reference (tenant, shard, provider, reference, stream) VALUES (?, ?, ?, ?, ?)"
 )
 _WRITE_LANE = "INSERT OR IGNORE INTO lane (lane) VALUES (?)"
 
@@ -210,9 +214,10 @@ def append(cursor: sqlite3.Cursor, units: Sequence[Unit]) -> list[Answer]:
         for change in unit.changes
     }
     balances = _balances(cursor, units)
-    verdicts = [judge(unit, streams, balances) for unit in units]
+    holdings = _holdings(cursor, units)
+    verdicts = [judge(unit, streams, balances, holdings) for unit in units]
     admitted = [unit for unit, verdict in zip(units, verdicts, strict=True) if verdict is None]
-    positions = iter(_write(cursor, admitted, balances) if admitted else ())
+    positions = iter(_write(cursor, admitted, balances, holdings) if admitted else ())
     return [Committed(next(positions)) if verdict is None else verdict for verdict in verdicts]
 
 
@@ -242,8 +247,20 @@ def _balances(cursor: sqlite3.Cursor, units: Sequence[Unit]) -> Balances:
     return balances
 
 
+def _holdings(cursor: sqlite3.Cursor, units: Sequence[Unit]) -> Holdings:
+    holdings: Holdings = {}
+    for tenant, provider, reference in {
+        (unit.tenant, named.provider, named.reference)
+        for unit in units
+        for named in unit.references
+    }:
+        row = cursor.execute(_READ_REFERENCE, (tenant, SHARD, provider, reference)).fetchone()
+        holdings[tenant, provider, reference] = Holding(True, UUID(bytes=row[0]) if row else None)
+    return holdings
+
+
 def _write(
-    cursor: sqlite3.Cursor, units: Sequence[Unit], balances: Balances
+    cursor: sqlite3.Cursor, units: Sequence[Unit], balances: Balances, holdings: Holdings
 ) -> list[tuple[tuple[int, ...], ...]]:
     """Write the admitted units; return their positions, one tuple a change.
 
@@ -281,7 +298,7 @@ def _write(
     cursor.executemany(_ADVANCE_HEAD, advanced)
     cursor.executemany(_WRITE_EVENT, events)
     cursor.executemany(_WRITE_GUARD, _guard_rows(balances))
-    cursor.executemany(_WRITE_REFERENCE, _reference_rows(units))
+    cursor.executemany(_WRITE_REFERENCE, _reference_rows(holdings))
     lanes = {change.head.lane for unit in units for change in unit.changes if change.head.due_at}
     cursor.executemany(_WRITE_LANE, [(lane,) for lane in lanes])
     return given
@@ -319,9 +336,9 @@ def _guard_rows(balances: Balances) -> Iterable[Row]:
     ]
 
 
-def _reference_rows(units: Sequence[Unit]) -> Iterable[Row]:
+def _reference_rows(holdings: Holdings) -> Iterable[Row]:
     return [
-        (unit.tenant, SHARD, reference.provider, reference.reference, reference.stream.bytes)
-        for unit in units
-        for reference in unit.references
+        (tenant, SHARD, provider, reference, holding.stream.bytes)
+        for (tenant, provider, reference), holding in holdings.items()
+        if holding.touched and holding.stream
     ]

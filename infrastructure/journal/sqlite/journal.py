@@ -12,7 +12,7 @@ from uuid import UUID
 from settled.domain.errors import InvalidInput
 from settled.domain.journal.port import (
     AgendaRow,
-    Finding,
+    Diagnosis,
     GuardRow,
     Installation,
     Page,
@@ -118,6 +118,16 @@ class SqliteJournal:
         with self._database.reading() as connection:
             return reading.referenced(connection, tenant, provider, reference)
 
+    def unpark(self, tenant: str, stream: UUID) -> bool:
+        """Let a parked row be claimed again, with its takes counted afresh; was it parked?"""
+        with self._database.writing() as connection:
+            parked = connection.execute(
+                "UPDATE agenda SET parked_at = NULL, takes = 0, owner = NULL"
+                " WHERE tenant = ? AND shard = ? AND stream = ? AND parked_at IS NOT NULL",
+                (tenant, SHARD, stream.bytes),
+            )
+            return parked.rowcount > 0
+
     def guard(self, tenant: str, key: str) -> GuardRow | None:
         """Return one guard row; None where no ceiling was ever set."""
         with self._database.reading() as connection:
@@ -172,18 +182,18 @@ class SqliteJournal:
         """Note beside the file how far the log has come, so that a restore is noticed."""
         installation.anchor(self._database)
 
-    def examine(self) -> list[Finding]:
+    def examine(self) -> list[Diagnosis]:
         """Look for settings and states under which commits can be lost or nothing moves."""
-        return list(self._findings())
+        return list(self._diagnoses())
 
     def close(self) -> None:
         """Close every connection, also those of its committers and workers."""
         self._database.close()
 
-    def _findings(self) -> Iterator[Finding]:
+    def _diagnoses(self) -> Iterator[Diagnosis]:
         changed = self.installation().changed
         if changed is not None:
-            yield Finding("fail", "installation", f"{changed} Run `settled adopt`.")
+            yield Diagnosis("fail", "installation", f"{changed} Run `settled adopt`.")
         with self._database.reading() as connection:
             (mode,) = connection.execute("PRAGMA journal_mode").fetchone()
             (synchronous,) = connection.execute("PRAGMA synchronous").fetchone()
@@ -191,12 +201,12 @@ class SqliteJournal:
                 "SELECT count(*) FROM agenda WHERE parked_at IS NOT NULL"
             ).fetchone()
         if mode != "wal":
-            yield Finding("fail", "journal_mode", f"The journal mode is {mode}, not wal.")
+            yield Diagnosis("fail", "journal_mode", f"The journal mode is {mode}, not wal.")
         if synchronous < 2:
-            yield Finding("fail", "synchronous", "A commit does not wait for the disk.")
+            yield Diagnosis("fail", "synchronous", "A commit does not wait for the disk.")
         if all(worker.lapsed for worker in self.workers()):
-            yield Finding("warn", "workers", "No worker runs; what is due stays where it is.")
+            yield Diagnosis("warn", "workers", "No worker runs; what is due stays where it is.")
         if parked:
-            yield Finding(
+            yield Diagnosis(
                 "warn", "parked", f"{parked} rows were taken too often without any progress."
             )
