@@ -10,7 +10,6 @@ from datetime import UTC, datetime
 from typing import Any, Final
 
 import orjson
-import structlog
 
 from settled.domain.contract import ProviderContract
 from settled.domain.contract.echo import compare
@@ -20,6 +19,7 @@ from settled.domain.params import freeze
 from settled.domain.provider import Answered, Call, Finding, Lookup, SealedRequest, Via
 from settled.domain.reply import Reply, Said
 from settled.infrastructure.clock import elapsed_seconds
+from settled.processes.log import logger
 
 Function = Callable[[Call, Any], "Reply | Awaitable[Reply]"]
 """Performs the effect once and says what became of it."""
@@ -203,7 +203,7 @@ def _tell_late(call: Call, finding: Finding) -> None:
     if call.late is not None:
         call.late(finding)
         return
-    structlog.get_logger("settled.function").warning(
+    logger("settled.function").warning(
         "late_reply",
         operation=str(call.identity),
         attempt=call.attempt,

@@ -6,9 +6,8 @@ import json
 import subprocess
 from collections.abc import Sequence
 
-import structlog
-
 from settled.domain.notifier import NotDelivered, Notice
+from settled.processes.log import logger
 
 _SHOWN_CHARACTERS = 500
 
@@ -17,7 +16,7 @@ class LogNotifier:
     """Writes each notice to the log as a warning: for a start, or where alerts read the log."""
 
     def __init__(self) -> None:
-        self._log = structlog.get_logger("settled.notify")
+        self._log = logger("settled.notify")
 
     def notify(self, notice: Notice) -> None:
         """Write the notice."""

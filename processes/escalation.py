@@ -6,14 +6,13 @@ from dataclasses import dataclass
 from datetime import timedelta
 from typing import Any
 
-import structlog
-
 from settled.domain.clock import Stamp
 from settled.domain.machine.machine import StateMachine
 from settled.domain.notifier import Notice, Notifier
 from settled.domain.operation import events as ev
 from settled.domain.operation.operation import Operation
 from settled.processes.blocking import on_thread
+from settled.processes.log import logger
 from settled.processes.manager import Decision, Perform, Position, Rest, Work
 from settled.processes.operations import Desk
 from settled.processes.runner import ShutDown
@@ -63,7 +62,7 @@ class Escalation:
             if isinstance(result, ShutDown):
                 return
             if isinstance(result, Exception):
-                structlog.get_logger("settled.escalation").error(
+                logger("settled.escalation").error(
                     "owner_not_told",
                     operation=operation.operation_id,
                     owner=owner,

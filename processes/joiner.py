@@ -9,8 +9,6 @@ from functools import partial
 from typing import Any
 from uuid import UUID
 
-import structlog
-
 from settled.domain.clock import Stamp
 from settled.domain.identity import Identity
 from settled.domain.inbox import Evidence, Joined, Lapsed, NotFoundYet, Testimony
@@ -19,6 +17,7 @@ from settled.domain.operation.judgement import admit
 from settled.domain.operation.operation import Operation
 from settled.domain.provider import Via
 from settled.processes.ledger import ForeignReference, Ledger
+from settled.processes.log import logger
 from settled.processes.manager import Decision, Perform, Position, Rest, Work
 from settled.processes.operations import Desk, understood
 from settled.processes.runner import Foreign, ShutDown
@@ -79,7 +78,7 @@ class Joiner:
             return
         if isinstance(result, Exception):
             # Such as a kind that is not declared here: another worker may know it.
-            structlog.get_logger("settled.joiner").warning(
+            logger("settled.joiner").warning(
                 "not_joined", evidence=machine.identity, error=str(result)
             )
             machine.record(NotFoundYet, stamp, failed=repr(result)[:500])

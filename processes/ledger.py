@@ -9,8 +9,6 @@ from datetime import datetime
 from typing import Any, Protocol, TypeVar
 from uuid import UUID
 
-import structlog
-
 from settled.domain.clock import Clock, Stamp
 from settled.domain.errors import (
     DeclarationError,
@@ -37,6 +35,7 @@ from settled.domain.journal.unit import (
 )
 from settled.domain.machine.machine import StateMachine
 from settled.processes.faults import FaultPoint, reach
+from settled.processes.log import logger
 
 M = TypeVar("M", bound=StateMachine)
 T = TypeVar("T")
@@ -138,7 +137,7 @@ class Ledger:
             try:
                 answer = await asyncio.shield(asyncio.wrap_future(self.queue.submit(unit)))
             except StoreError as error:
-                structlog.get_logger("settled.ledger").warning("not_committed", error=str(error))
+                logger("settled.ledger").warning("not_committed", error=str(error))
                 await asyncio.sleep(retry_seconds)
                 continue
             if not isinstance(answer, Busy):

@@ -13,8 +13,6 @@ from datetime import timedelta
 from functools import partial
 from typing import Any
 
-import structlog
-
 from settled.domain.clock import Clock, Stamp
 from settled.domain.errors import SettledError, StoreError, UnknownKind
 from settled.domain.kind import Kind
@@ -25,6 +23,7 @@ from settled.domain.params import Params, thaw
 from settled.domain.permit import SendPermit
 from settled.domain.provider import Answered, Call, Echo, Finding, Lookup, SealedRequest, Via
 from settled.domain.recovery import Step, recover
+from settled.processes.log import logger
 from settled.processes.manager import Perform, Position, Work
 from settled.processes.runner import Foreign, ShutDown
 
@@ -156,7 +155,7 @@ class Desk:
                 self.secret,
             )
         except Exception as error:
-            structlog.get_logger("settled.provider").exception(
+            logger("settled.provider").exception(
                 "not_sealed", provider=operation.terms.provider, operation=operation.operation_id
             )
             raise NotSealed(f"the request could not be made: {error!r}") from error
@@ -226,7 +225,7 @@ class Desk:
     def _alert(self, operation: Operation, step: Step) -> None:
         """Say aloud what other operations are likely to meet too, such as a refused credential."""
         if step.alert:
-            structlog.get_logger("settled.provider").error(
+            logger("settled.provider").error(
                 "needs_attention",
                 provider=operation.terms.provider,
                 operation=operation.operation_id,
@@ -245,7 +244,7 @@ class Desk:
                 try:
                     self.execute(operation, late)
                 except StoreError as error:
-                    structlog.get_logger("settled.provider").warning(
+                    logger("settled.provider").warning(
                         "late_reply_waits", operation=operation.operation_id, error=str(error)
                     )
                     time.sleep(LATE_RETRY_SECONDS)

@@ -7,8 +7,6 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from typing import Any
 
-import structlog
-
 from settled.domain.clock import Stamp
 from settled.domain.errors import StoreError
 from settled.domain.journal.port import AgendaRow
@@ -16,6 +14,7 @@ from settled.domain.journal.unit import Committed, Invalid, ReferenceTaken
 from settled.domain.machine.machine import StateMachine
 from settled.processes.faults import FaultPoint, reach
 from settled.processes.ledger import ForeignReference, Ledger, unanswered
+from settled.processes.log import logger
 from settled.processes.manager import Perform, Position, ProcessManager, Record, Rest, Work
 
 _POINTS = {
@@ -55,7 +54,7 @@ class Runner:
         self._managers = managers
         self._position = position
         self._cut = cut
-        self._log = structlog.get_logger("settled.worker")
+        self._log = logger("settled.worker")
 
     async def run(self, row: AgendaRow, machine: StateMachine) -> bool:
         """Go on until the stream is no longer held here. False when nothing was appended."""

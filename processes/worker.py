@@ -14,8 +14,6 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
 from functools import partial
 
-import structlog
-
 from settled.domain.errors import (
     InstallationChanged,
     StoreError,
@@ -27,6 +25,7 @@ from settled.domain.journal.port import AgendaRow, Committer, Membership
 from settled.domain.machine.machine import StateMachine
 from settled.processes.faults import FaultPoint, reach
 from settled.processes.ledger import Ledger
+from settled.processes.log import logger
 from settled.processes.manager import Position, ProcessManager
 from settled.processes.runner import Runner
 
@@ -68,7 +67,7 @@ class Heart(threading.Thread):
         self._membership = membership
         self._lease_seconds = lease_seconds
         self._ended = threading.Event()
-        self._log = structlog.get_logger("settled.worker")
+        self._log = logger("settled.worker")
         self.pulse = threading.Event()  # set by the loop each time it turns
         self.lost = threading.Event()
 
@@ -138,6 +137,7 @@ class Worker:
     _stopping: asyncio.Event = field(default_factory=asyncio.Event)
     _cut: asyncio.Event = field(default_factory=asyncio.Event)
     _tasks: set[asyncio.Task[None]] = field(default_factory=set[asyncio.Task[None]])
+    _resting: set[asyncio.Task[None]] = field(default_factory=set[asyncio.Task[None]])
 
     def stop(self) -> None:
         """Stop claiming, drain, and end. Must be called from the loop's thread."""
@@ -174,7 +174,7 @@ class Worker:
             try:
                 return await asyncio.to_thread(self._enrol)
             except (StoreUnavailable, StoreReadOnly) as error:
-                structlog.get_logger("settled.worker").warning("enrol_failed", error=str(error))
+                logger("settled.worker").warning("enrol_failed", error=str(error))
                 await self._pause(ENROL_RETRY_SECONDS, full=False)
         return None
 
@@ -188,9 +188,7 @@ class Worker:
             return Position(settings.name, membership.epoch, self._stopping.is_set())
 
         runner = Runner(self.ledger, self.managers, position, self._cut)
-        log = structlog.get_logger("settled.worker").bind(
-            worker=settings.name, epoch=membership.epoch
-        )
+        log = logger("settled.worker").bind(worker=settings.name, epoch=membership.epoch)
         log.info("working", kinds=list(settings.kinds))
         pulse = asyncio.create_task(_beat(heart.pulse))
         try:
@@ -209,7 +207,7 @@ class Worker:
                 membership.leave()
             self.ledger.journal.anchor()
         except StoreError as error:
-            structlog.get_logger("settled.worker").warning("leave_failed", error=str(error))
+            logger("settled.worker").warning("leave_failed", error=str(error))
 
     async def _loop(self, runner: Runner, epoch: int, heart: Heart) -> None:
         pause_seconds = 0.0
@@ -244,11 +242,11 @@ class Worker:
         try:
             return await asyncio.wrap_future(self.ledger.queue.run(claim))
         except Exception as error:
-            structlog.get_logger("settled.worker").warning("claim_failed", error=repr(error))
+            logger("settled.worker").warning("claim_failed", error=repr(error))
             return []
 
     async def _begin(self, runner: Runner, epoch: int, rows: list[AgendaRow]) -> None:
-        log = structlog.get_logger("settled.worker")
+        log = logger("settled.worker")
         for row in rows:
             if row.parked_at is not None:
                 log.error("parked", kind=row.kind, identity=row.identity, takes=row.takes)
@@ -265,7 +263,7 @@ class Worker:
     async def _one(
         self, runner: Runner, epoch: int, row: AgendaRow, machine: StateMachine | Exception
     ) -> None:
-        log = structlog.get_logger("settled.worker").bind(kind=row.kind, identity=row.identity)
+        log = logger("settled.worker").bind(kind=row.kind, identity=row.identity)
         try:
             if isinstance(machine, Exception):
                 raise machine
@@ -273,9 +271,22 @@ class Worker:
                 return
         except Exception:
             log.exception("step_failed")
-            # Whoever takes it next is likely to fail as well; in the end it is parked, visibly.
-            await self._pause(min(2.0**row.takes, LONGEST_BACKOFF_SECONDS), full=False)
+            await self._rest(min(2.0**row.takes, LONGEST_BACKOFF_SECONDS))
         await self._give_back(epoch, row)
+
+    async def _rest(self, seconds: float) -> None:
+        """Keep a row on which a step failed: whoever takes it next is likely to fail as well.
+
+        Meanwhile it takes up none of the places in which streams are worked on. Beyond as many
+        rows as there are places, they are given back at once, and so are parked sooner.
+        """
+        task = asyncio.current_task()
+        assert task is not None
+        if len(self._resting) < self.settings.concurrency:
+            self._tasks.discard(task)
+            self._resting.add(task)
+            task.add_done_callback(self._resting.discard)
+            await asyncio.sleep(seconds)
 
     async def _give_back(self, epoch: int, row: AgendaRow) -> None:
         """Free the row as it is now, if it still is ours, however long the store is away."""
@@ -287,11 +298,13 @@ class Worker:
                     await asyncio.wrap_future(self.ledger.queue.run(release))
                 return
             except StoreError as error:
-                structlog.get_logger("settled.worker").warning("release_failed", error=str(error))
+                logger("settled.worker").warning("release_failed", error=str(error))
                 await asyncio.sleep(ENROL_RETRY_SECONDS)
 
     async def _drain(self) -> None:
         """Let running calls end; what still runs then is cut short and recorded as unknown."""
+        for task in self._resting:
+            task.cancel()  # its row is free when the place among the workers is given up
         if self._tasks:
             await asyncio.wait(self._tasks, timeout=self.settings.drain_seconds)
         if not self._tasks:

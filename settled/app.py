@@ -10,8 +10,6 @@ from dataclasses import replace
 from types import TracebackType
 from typing import Any, Self
 
-import structlog
-
 from settled.domain.errors import NotFound
 from settled.domain.inbox import KIND as EVIDENCE
 from settled.domain.journal.mapper import EventMapper
@@ -30,6 +28,7 @@ from settled.processes.escalation import Escalation
 from settled.processes.expiry import Expiry
 from settled.processes.joiner import Joiner
 from settled.processes.ledger import Ledger
+from settled.processes.log import logger
 from settled.processes.manager import ProcessManager
 from settled.processes.operations import Desk, Kinds
 from settled.processes.reconciler import Reconciler
@@ -184,7 +183,7 @@ class BackgroundWorker(threading.Thread):
         except Exception as error:
             self._failed = error
             if self._enrolled.is_set():
-                structlog.get_logger("settled.worker").exception("embedded_worker_ended")
+                logger("settled.worker").exception("embedded_worker_ended")
         finally:
             self._enrolled.set()
             self._loop.close()

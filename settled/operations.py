@@ -21,6 +21,7 @@ from settled.domain.errors import (
     EffectPossible,
     InvalidEvidence,
     NotFound,
+    NotPossible,
     ParametersChanged,
     PermissionDenied,
     TransitionRefused,
@@ -139,7 +140,12 @@ class Operations:
     # Deciding.
 
     def approve(
-        self, operation: OperationView | Identity, *, version: int, digest: str, by: Principal
+        self,
+        operation: OperationView | Identity,
+        *,
+        proposal_version: int,
+        digest: str,
+        by: Principal,
     ) -> OperationView:
         """Approve this version of a proposal, by its digest; it is intended in the same commit.
 
@@ -152,15 +158,18 @@ class Operations:
         stamp = self._stamp(by)
 
         def command(machine: Operation) -> None:
-            if machine.approved_version == version and machine.terms.digest.value == digest:
+            if (
+                machine.approved_version == proposal_version
+                and machine.terms.digest.value == digest
+            ):
                 return
-            _must_be_this(machine, version, digest)
+            _must_be_this(machine, proposal_version, digest)
             if machine.expires_at is not None and stamp.at >= machine.expires_at:
                 raise DecisionRefused("The time to decide on this proposal is over.")
             machine.record(
                 ev.Approved,
                 stamp,
-                proposal_version=version,
+                proposal_version=proposal_version,
                 digest=digest,
                 roles=tuple(sorted(by.roles)),
             )
@@ -179,7 +188,7 @@ class Operations:
         self,
         operation: OperationView | Identity,
         *,
-        version: int,
+        proposal_version: int,
         digest: str,
         by: Principal,
         reason: str,
@@ -190,10 +199,10 @@ class Operations:
         stamp = self._stamp(by)
 
         def command(machine: Operation) -> None:
-            if machine.state == "rejected" and machine.proposal_version == version:
+            if machine.state == "rejected" and machine.proposal_version == proposal_version:
                 return
-            _must_be_this(machine, version, digest)
-            machine.record(ev.Rejected, stamp, proposal_version=version, reason=reason)
+            _must_be_this(machine, proposal_version, digest)
+            machine.record(ev.Rejected, stamp, proposal_version=proposal_version, reason=reason)
 
         return self._command(identity, command)
 
@@ -319,12 +328,15 @@ class Operations:
         by: Principal,
         reason: str,
         reference: str | None = None,
+        receipt: Mapping[str, Any] | None = None,
     ) -> OperationView:
         """Settle by hand what no automatic step can: with an actor, a reason and evidence.
 
         `outcome` is succeeded, failed (definitively no effect), or absent (no effect exists, and it
-        may be dispatched again under the same key). Raises PermissionDenied without the role
-        "operator", InvalidEvidence without evidence, TransitionRefused for a settled operation.
+        may be dispatched again under the same key). `receipt` is the provider's object, where
+        a person has it. Raises PermissionDenied without the role "operator", InvalidEvidence
+        without evidence, TransitionRefused for a settled operation, EffectPossible for "absent"
+        while a request may still arrive.
         """
         identity = self._identity(operation, by)
         self._must_be_operator(by, "settle an operation by hand")
@@ -350,7 +362,7 @@ class Operations:
                         reference=reference,
                         replayed=False,
                         rule="settled by hand",
-                        receipt=dict(evidence),
+                        receipt=dict(receipt) if receipt is not None else None,
                         **by_hand,
                     )
                 case "failed":
@@ -379,6 +391,17 @@ class Operations:
             machine.record(ev.ReconciliationResumed, stamp, reason=reason, give_up_at=give_up_at)
 
         return self._command(identity, command)
+
+    def unpark(self, operation: OperationView | Identity, *, by: Principal) -> OperationView:
+        """Let workers take an operation again that was parked: taken too often without progress.
+
+        Raises NotPossible when it is not parked.
+        """
+        identity = self._identity(operation, by)
+        self._must_be_operator(by, "unpark an operation")
+        if not self._ledger.journal.unpark(identity.tenant, Operation.stream(identity)):
+            raise NotPossible(f"{identity.operation_id} is not parked.")
+        return view_of(self._load(identity))
 
     def reissue(
         self, operation: OperationView | Identity, *, by: Principal, reason: str

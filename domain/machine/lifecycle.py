@@ -61,7 +61,7 @@ class Refusal:
 
 
 @dataclass(frozen=True, slots=True)
-class Step:
+class Transition:
     """A pair (state, event) that may happen: where it leads, and the guard before it."""
 
     target: str
@@ -96,7 +96,7 @@ class Lifecycle:
         self._refused = self._compile_refusals()
         self._check_reachable()
 
-    def step(self, state: str, event: str) -> Step:
+    def step(self, state: str, event: str) -> Transition:
         """Return the step for a pair, or raise the error that the table names for it."""
         step = self._steps.get((state, event))
         if step is None:
@@ -118,7 +118,7 @@ class Lifecycle:
             hint=f"From {state} it can go on by: {', '.join(allowed) or 'nothing'}.",
         )
 
-    def pairs(self) -> Iterator[tuple[str, str, Step | None]]:
+    def pairs(self) -> Iterator[tuple[str, str, Transition | None]]:
         """Yield every (state, event) pair with its step, or None where it is refused."""
         for state in (ABSENT, *self.states):
             for event in self.events:
@@ -168,9 +168,9 @@ class Lifecycle:
         except (ValueError, MachineError) as error:
             raise InvalidLifecycle(f"{self.name}: {error}") from error
 
-    def _compile(self) -> Mapping[tuple[str, str], Step]:
+    def _compile(self) -> Mapping[tuple[str, str], Transition]:
         known = {ABSENT, *self.states}
-        steps: dict[tuple[str, str], Step] = {}
+        steps: dict[tuple[str, str], Transition] = {}
         for name, event in self._machine.events.items():
             for source, transitions in event.transitions.items():
                 for transition in transitions:
@@ -182,7 +182,7 @@ class Lifecycle:
                     if (source, name) in steps:
                         raise InvalidLifecycle(f"{self.name}: two arrows for {name} in {source}.")
                     guards = [str(condition.func) for condition in transition.conditions]
-                    steps[source, name] = Step(transition.dest, guards[0] if guards else None)
+                    steps[source, name] = Transition(transition.dest, guards[0] if guards else None)
         return steps
 
     def _compile_refusals(self) -> Mapping[tuple[str, str], Refusal]:

@@ -13,7 +13,7 @@ from typing import NoReturn
 
 import click
 
-from settled.cli.decisions import approve, cancel, intend, propose, reject, resume, settle
+from settled.cli.decisions import approve, cancel, intend, propose, reject, resume, settle, unpark
 from settled.cli.demo import demo
 from settled.cli.ops import history, list_operations, show
 from settled.cli.output import ExitCode, print_called_off, print_error, print_usage_error
@@ -41,7 +41,7 @@ for _command in (demo, worker, provider_sim, migrate, doctor, adopt, version):
     cli.add_command(_command)
 for _command in (list_operations, show, history, intend, propose, approve, reject, cancel):
     ops.add_command(_command)
-for _command in (settle, resume):
+for _command in (settle, resume, unpark):
     ops.add_command(_command)
 
 

@@ -141,7 +141,7 @@ def propose(order: Order, kind: str, operation_id: str, params: str) -> None:
 @click.command()
 @identity_arguments
 @_decision_options
-@click.option("--role", "roles", multiple=True, help="A role to approve in; may be repeated.")
+@click.option("--role", "roles", multiple=True, help="A role to decide in; may be repeated.")
 @_ordered(with_kinds=True)
 def approve(
     order: Order,
@@ -154,7 +154,7 @@ def approve(
     """Approve this version of a proposal; it is intended in the same commit."""
 
     def act(operations: Operations, identity: Identity, by: Principal) -> OperationView:
-        return operations.approve(identity, version=version, digest=digest, by=by)
+        return operations.approve(identity, proposal_version=version, digest=digest, by=by)
 
     order.carry_out_on(operation_id, kind, act, *roles)
 
@@ -163,16 +163,25 @@ def approve(
 @identity_arguments
 @_decision_options
 @reason_option
-@_ordered(with_kinds=False)
+@click.option("--role", "roles", multiple=True, help="A role to decide in; may be repeated.")
+@_ordered(with_kinds=True)
 def reject(
-    order: Order, operation_id: str, kind: str | None, version: int, digest: str, reason: str
+    order: Order,
+    operation_id: str,
+    kind: str | None,
+    version: int,
+    digest: str,
+    reason: str,
+    roles: tuple[str, ...],
 ) -> None:
     """Decline this version of a proposal."""
 
     def act(operations: Operations, identity: Identity, by: Principal) -> OperationView:
-        return operations.reject(identity, version=version, digest=digest, by=by, reason=reason)
+        return operations.reject(
+            identity, proposal_version=version, digest=digest, by=by, reason=reason
+        )
 
-    order.carry_out_on(operation_id, kind, act)
+    order.carry_out_on(operation_id, kind, act, *roles)
 
 
 @click.command()
@@ -230,6 +239,18 @@ def resume(order: Order, operation_id: str, kind: str | None, reason: str) -> No
 
     def act(operations: Operations, identity: Identity, by: Principal) -> OperationView:
         return operations.resume(identity, by=by, reason=reason)
+
+    order.carry_out_on(operation_id, kind, act, "operator")
+
+
+@click.command()
+@identity_arguments
+@_ordered(with_kinds=False)
+def unpark(order: Order, operation_id: str, kind: str | None) -> None:
+    """Let workers take an operation again that was taken too often without progress."""
+
+    def act(operations: Operations, identity: Identity, by: Principal) -> OperationView:
+        return operations.unpark(identity, by=by)
 
     order.carry_out_on(operation_id, kind, act, "operator")
 

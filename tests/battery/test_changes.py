@@ -24,7 +24,7 @@ def proposed(stage: Stage, operation_id: str = "refund-request-9") -> OperationV
 def approved(stage: Stage, proposal: OperationView) -> OperationView:
     """Approve exactly this proposal."""
     return stage.app.operations.approve(
-        proposal, version=proposal.proposal_version, digest=proposal.digest, by=APPROVER
+        proposal, proposal_version=proposal.proposal_version, digest=proposal.digest, by=APPROVER
     )
 
 
@@ -41,16 +41,16 @@ def test_a15_only_this_decision_by_one_who_may_counts(stage: Stage) -> None:
     with pytest.raises(PermissionDenied):
         operations.intend("decided", "other", {"order": "1", "amount": Money("1", "USD")}, by=AGENT)
     with pytest.raises(PermissionDenied):
-        operations.approve(proposal, version=1, digest=proposal.digest, by=AGENT)
+        operations.approve(proposal, proposal_version=1, digest=proposal.digest, by=AGENT)
     with pytest.raises(DecisionRefused):
-        operations.approve(proposal, version=2, digest=proposal.digest, by=APPROVER)
+        operations.approve(proposal, proposal_version=2, digest=proposal.digest, by=APPROVER)
     with pytest.raises(DecisionRefused):
-        operations.approve(proposal, version=1, digest="0" * 64, by=APPROVER)
+        operations.approve(proposal, proposal_version=1, digest="0" * 64, by=APPROVER)
     changed = revised(stage, proposal, "35.00")
     with pytest.raises(DecisionRefused):
-        operations.approve(proposal, version=1, digest=proposal.digest, by=APPROVER)
+        operations.approve(proposal, proposal_version=1, digest=proposal.digest, by=APPROVER)
     declined = operations.reject(
-        changed, version=2, digest=changed.digest, by=APPROVER, reason="too much"
+        changed, proposal_version=2, digest=changed.digest, by=APPROVER, reason="too much"
     )
     with pytest.raises(DecisionRefused):
         approved(stage, changed)

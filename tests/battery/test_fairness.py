@@ -83,19 +83,27 @@ def test_a40_one_tenants_flood_delays_nobody_else(stage: Stage) -> None:
     assert still_due.due_at is not None
 
 
-def test_a40_what_cannot_be_read_is_parked_visibly(stage: Stage) -> None:
-    """A40: events of newer code, in a kind that this worker serves: listed, and in nobody's way."""
-    unit = unit_of(stage, "acme", "from-newer-code")
+def from_newer_code(stage: Stage, number: int) -> Unit:
+    """Return the unit of an intent that only newer code can read."""
+    unit = unit_of(stage, "acme", f"from-newer-code-{number}")
     (change,) = unit.changes
     newer = replace(change, events=tuple(replace(e, schema_version=99) for e in change.events))
-    commit(stage, iter([replace(unit, changes=(newer,))]))
-    worker = stage.worker()
+    return replace(unit, changes=(newer,))
+
+
+def test_a40_what_cannot_be_read_is_parked_visibly(stage: Stage) -> None:
+    """A40: events of newer code, in a kind that this worker serves: listed, and in nobody's way.
+
+    There are more of them than the worker has places.
+    """
+    commit(stage, (from_newer_code(stage, number) for number in range(30)))
+    worker = stage.worker(concurrency=10)
     warm(stage)
     operation = start_for(stage, "birch")
     assert settled_after(stage, stage.wait(operation, "succeeded")) < SECOND
     eventually(lambda: bool(stage.app.journal.heads(parked=True)))
-    (parked,) = stage.app.journal.heads(parked=True)
-    assert parked.identity == "from-newer-code"
+    parked = stage.app.journal.heads(parked=True)
+    assert all(row.identity.startswith("from-newer-code") for row in parked)
     assert "parked" in {diagnosis.subject for diagnosis in stage.app.journal.examine()}
     eventually(lambda: '"parked"' in stage.log_of(worker))
     same_tenant = stage.wait(start_for(stage, "acme", 2), "succeeded")

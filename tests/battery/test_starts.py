@@ -144,7 +144,7 @@ def _reversed(stage: Stage) -> OperationView:
 def _rejected(stage: Stage) -> OperationView:
     proposal = _propose(stage, "rejected")
     return stage.app.operations.reject(
-        proposal, version=1, digest=proposal.digest, by=APPROVER, reason="no receipt"
+        proposal, proposal_version=1, digest=proposal.digest, by=APPROVER, reason="no receipt"
     )
 
 

@@ -8,6 +8,7 @@ from datetime import UTC, datetime
 from pathlib import Path
 
 import pytest
+import structlog
 from structlog.testing import capture_logs
 
 from settled.domain.notifier import NotDelivered, Notice
@@ -32,11 +33,24 @@ def python(script: str, *arguments: str) -> list[str]:
 
 def test_the_log_has_all_of_it() -> None:
     """Where alerts read the log, the log is the notice."""
-    with capture_logs() as entries:
-        LogNotifier().notify(NOTICE)
+    structlog.configure()
+    try:
+        with capture_logs() as entries:
+            LogNotifier().notify(NOTICE)
+    finally:
+        structlog.reset_defaults()
     assert entries == [
         {"event": "operation_handed_over", "log_level": "warning"} | NOTICE.as_json()
     ]
+
+
+def test_an_application_that_logs_otherwise_sees_it_all_the_same(
+    caplog: pytest.LogCaptureFixture, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """A library writes to the standard library's loggers, and never to standard output."""
+    LogNotifier().notify(NOTICE)
+    assert "refund-request-9" in caplog.text and "payments-oncall" in caplog.text
+    assert capsys.readouterr().out == ""
 
 
 def test_a_command_gets_the_notice_as_json(tmp_path: Path) -> None:

@@ -10,7 +10,7 @@ from dataclasses import replace
 from datetime import timedelta
 
 from settled.domain.clock import Stamp
-from settled.domain.contract import Limits, presets
+from settled.domain.contract import Limits, ProviderContract, presets
 from settled.domain.operation import events as ev
 from settled.domain.operation.judgement import admit
 from settled.domain.provider import Answered, Echo, Finding, Via
@@ -21,9 +21,10 @@ from tests.processes.world import ModelProvider, World, WorldClock
 DAY = timedelta(hours=24)
 
 
-def world_of(contract=simulator_contract(), **policy: object) -> World:  # type: ignore[no-untyped-def]
+def world_of(contract: ProviderContract | None = None, **policy: object) -> World:
     clock = WorldClock(5)
-    world = World(ModelProvider(contract, clock, True, DAY, True), clock, **policy)
+    provider = ModelProvider(contract or simulator_contract(), clock, True, DAY, True)
+    world = World(provider, clock, **policy)
     world.intend()
     return world
 
@@ -38,7 +39,7 @@ def until_settled(world: World, steps: int = 60) -> None:
 
 
 def test_after_adoption_the_window_counts_from_the_intent() -> None:
-    """Another copy may have sent at any time since then: a resend does not start the window anew."""
+    """Another copy may have sent at any time since then: a resend starts no new window."""
     world = world_of(presets.mollie_refund)
     world.clock.at += timedelta(minutes=50)
     machine = world.load()
@@ -142,9 +143,7 @@ def test_a_dispute_is_not_settled_by_the_next_webhook() -> None:
     stamp = Stamp(world.clock.at, "reconciler")
     admit(machine, simulator_contract(), two, stamp, timedelta())
     assert machine.state == "handed_over"
-    one = Finding(
-        Answered.PERFORMED, Via.WEBHOOK, "performed", reference="re_1", echo=Echo.EQUAL
-    )
+    one = Finding(Answered.PERFORMED, Via.WEBHOOK, "performed", reference="re_1", echo=Echo.EQUAL)
     admit(machine, simulator_contract(), one, stamp, timedelta())
     assert machine.state == "handed_over"
     assert machine.next_due() == stamp.at, "its owner hears of the news"

@@ -70,7 +70,11 @@ def examine(connection: Connection, texts: Texts) -> Iterator[Diagnosis]:
         yield Diagnosis("fail", name, f"{name} is off: {UNSAFE[name]}.")
     changed = installation.read(connection, texts).changed
     if changed:
-        yield Diagnosis("warn", "installation", f"Not the database that was bound: {changed}.")
+        yield Diagnosis(
+            "fail",
+            "installation",
+            f"Not the database that was bound: {changed}. Run `settled adopt`.",
+        )
     for subject, query in _STATES.items():
         for (message,) in connection.execute(texts[query]).fetchall():
             yield Diagnosis("warn", subject, message)
