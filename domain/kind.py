@@ -18,7 +18,7 @@ from settled.domain.digest import Mode, digest
 from settled.domain.errors import InvalidKind
 from settled.domain.identity import Identity
 from settled.domain.keys import Keys
-from settled.domain.operation.events import Terms
+from settled.domain.operation.terms import Terms
 from settled.domain.params import Params, freeze
 from settled.domain.provider import Provider
 from settled.domain.retry import FullJitter

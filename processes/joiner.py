@@ -13,7 +13,7 @@ from settled.domain.clock import Stamp
 from settled.domain.identity import Identity
 from settled.domain.inbox import Evidence, Joined, Lapsed, NotFoundYet, Testimony
 from settled.domain.machine.machine import StateMachine
-from settled.domain.operation.judgement import admit
+from settled.domain.operation.evidence import admit
 from settled.domain.operation.operation import Operation
 from settled.domain.provider import Via
 from settled.processes.ledger import ForeignReference, Ledger

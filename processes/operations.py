@@ -17,8 +17,10 @@ from settled.domain.clock import Clock, Stamp
 from settled.domain.errors import SettledError, StoreError, UnknownKind
 from settled.domain.kind import Kind
 from settled.domain.operation import events as ev
-from settled.domain.operation.judgement import SHUT_DOWN, admit, conclude
+from settled.domain.operation.evidence import admit
+from settled.domain.operation.judgement import SHUT_DOWN, conclude
 from settled.domain.operation.operation import Operation
+from settled.domain.operation.terms import Request
 from settled.domain.params import Params, thaw
 from settled.domain.permit import SendPermit
 from settled.domain.provider import Answered, Call, Echo, Finding, Lookup, SealedRequest, Via
@@ -314,8 +316,8 @@ def _foreign(finding: Finding) -> Finding:
     )
 
 
-def _stored(request: SealedRequest) -> ev.Request:
-    return ev.Request(
+def _stored(request: SealedRequest) -> Request:
+    return Request(
         method=request.method,
         url=request.url,
         headers=request.headers,

@@ -17,6 +17,7 @@ from settled.domain.identity import Identity, stream_id
 from settled.domain.machine.machine import StateMachine
 from settled.domain.operation import events as ev
 from settled.domain.operation.lifecycle import LIFECYCLE
+from settled.domain.operation.terms import Terms
 from settled.domain.provider import SealedRequest
 from settled.domain.recovery import Situation
 
@@ -67,7 +68,7 @@ class Operation(StateMachine):
     def prepare(self) -> None:
         """Give every attribute its first value."""
         super().prepare()
-        self.terms: ev.Terms
+        self.terms: Terms
         self.proposal_version = 0
         self.approved_by: str | None = None
         self.approved_version = 0
@@ -352,12 +353,12 @@ class Operation(StateMachine):
         self.due = None
 
 
-def fields(terms: ev.Terms) -> dict[str, Any]:
+def fields(terms: Terms) -> dict[str, Any]:
     """Return the fields of the terms alone, whichever event they come from."""
-    return {name: getattr(terms, name) for name in ev.Terms.model_fields}
+    return {name: getattr(terms, name) for name in Terms.model_fields}
 
 
-def propose(terms: ev.Terms, stamp: Stamp, expires_at: datetime) -> Operation:
+def propose(terms: Terms, stamp: Stamp, expires_at: datetime) -> Operation:
     """Begin an operation that waits for a decision."""
     identity = Identity(terms.tenant, terms.kind, terms.identity)
     return Operation.begin(
@@ -365,7 +366,7 @@ def propose(terms: ev.Terms, stamp: Stamp, expires_at: datetime) -> Operation:
     )
 
 
-def intend(terms: ev.Terms, stamp: Stamp, provider_key: str) -> Operation:
+def intend(terms: Terms, stamp: Stamp, provider_key: str) -> Operation:
     """Begin an operation that is authorised from the start."""
     identity = Identity(terms.tenant, terms.kind, terms.identity)
     return Operation.begin(

@@ -299,12 +299,13 @@ def _never_sent(entry: HistoryEntry) -> bool:
 
 
 @contextmanager
-def staged(url: str, simulator: SimulatorClient, folder: Path) -> Iterator[Stage]:
+def staged(url: str, simulator: SimulatorClient, folder: Path) -> Generator[Stage]:
     """Open a stage on a fresh database; whatever still runs is ended at the end."""
     os.environ["PSP_URL"] = simulator.url
     from tests.battery import kinds as declared
 
-    kinds = [value for value in vars(declared).values() if isinstance(value, settled.Kind)]
+    found: list[Any] = list(vars(declared).values())
+    kinds: list[settled.Kind[Any]] = [kind for kind in found if isinstance(kind, settled.Kind)]
     app = settled.open(url, kinds=kinds, migrate=True)
     stage = Stage(url, simulator, folder, app)
     try:

@@ -67,7 +67,8 @@ def test_a_decision_is_about_a_version_and_its_digest(settled_: CommandLine) -> 
 
     settled_("ops", "propose", "large-refund", "r-2", REFUND)
     declined = settled_(
-        *("ops", "reject", "r-2", "--version", "1", "--digest", digest, "--reason", "twice")
+        *("ops", "reject", "r-2", "--version", "1", "--digest", digest, "--reason", "twice"),
+        *("--role", "lead"),
     )
     assert (declined.code, declined.out) == (0, "Refund 30.00 USD for order-72: rejected\n")
 

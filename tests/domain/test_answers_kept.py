@@ -16,12 +16,13 @@ from settled.domain.digest import Digest
 from settled.domain.operation import events as ev
 from settled.domain.operation.judgement import conclude
 from settled.domain.operation.operation import Operation, intend
+from settled.domain.operation.terms import Terms
 from settled.domain.provider import Answered, Finding, Via
 from settled.domain.recovery import StepKind, recover
 
 START = datetime(2026, 11, 30, 14, 3, 9, tzinfo=UTC)
 STAMP = Stamp(START + timedelta(seconds=1), "reconciler")
-TERMS = ev.Terms(
+TERMS = Terms(
     tenant="acme",
     kind="refund",
     identity="refund-request-9",

@@ -14,7 +14,7 @@ from settled.domain.keys import DerivedKeys
 from settled.domain.kind import Kind
 from settled.domain.money import Money
 from settled.domain.operation import events as ev
-from settled.domain.operation.judgement import admit
+from settled.domain.operation.evidence import admit
 from settled.domain.operation.operation import Operation, intend
 from settled.domain.params import Params
 from settled.domain.provider import Answered, Echo, Finding, Via

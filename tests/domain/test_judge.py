@@ -223,10 +223,10 @@ def test_a_reference_goes_to_the_first_unit_of_a_group_that_is_admitted() -> Non
 
 def test_a_reference_never_moves_so_who_has_it_is_said_before_busy() -> None:
     unit, owner = naming(a_unit()), uuid4()
-    taken = {RE_1: Holding(False, owner)}
+    taken: Holdings = {RE_1: Holding(False, owner)}
     assert judge(unit, seen(unit, free=False), {}, taken) == ReferenceTaken("stripe", "re_1", owner)
     assert judge(unit, seen(unit), {}, {RE_1: Holding(False)}) == Busy("re_1")
-    own = {RE_1: Holding(False, unit.changes[0].stream)}
+    own: Holdings = {RE_1: Holding(False, unit.changes[0].stream)}
     assert judge(unit, seen(unit), {}, own) is None
     assert not own[RE_1].touched, "it is written once"
 

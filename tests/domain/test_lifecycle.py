@@ -28,6 +28,7 @@ from settled.domain.machine import ABSENT, Arrow, Event, Lifecycle, Refusal, Sta
 from settled.domain.operation import events as ev
 from settled.domain.operation.lifecycle import LIFECYCLE
 from settled.domain.operation.operation import Operation, intend, propose
+from settled.domain.operation.terms import Terms
 from settled.processes.ledger import head_of
 
 OUT = "dispatching accepted outcome_unknown"
@@ -231,7 +232,7 @@ def test_a_wrong_table_is_refused_when_it_is_declared(
 def test_what_was_never_approved_is_not_sent_after_a_contradiction(end: str | None) -> None:
     """Evidence about a proposal goes to a person; no answer of theirs makes the proposal ready."""
     stamp = Stamp(START, "ada")
-    machine = propose(ev.Terms(**TERMS), stamp, START + timedelta(hours=1))
+    machine = propose(Terms(**TERMS), stamp, START + timedelta(hours=1))
     ended: dict[str, tuple[type[Event], dict[str, Any]]] = {
         "Rejected": (ev.Rejected, {"proposal_version": 1}),
         "ProposalExpired": (ev.ProposalExpired, {}),
@@ -325,7 +326,7 @@ def test_what_is_open_is_always_due(data: st.DataObject) -> None:
     """
     at = START
     stamp = Stamp(at, "support-agent")
-    terms = ev.Terms(**TERMS)
+    terms = Terms(**TERMS)
     if data.draw(st.booleans()):
         machine = propose(terms, stamp, at + timedelta(hours=1))
     else:

@@ -264,7 +264,8 @@ def nothing_is_started_again_while_something_may_be_out(case: Case) -> None:
     if step.kind is not StepKind.DISPATCH:
         return
     assert where.accepted_at is None
-    assert where.dispatched < where.attempts_allowed
+    refused_credential = finding is not None and finding.answered is Answered.UNAUTHORISED
+    assert where.dispatched < where.attempts_allowed or refused_credential
     assert step.not_before is not None and step.not_before < where.give_up_at
     if where.sent == 0:
         return
@@ -279,9 +280,12 @@ def nothing_is_started_again_while_something_may_be_out(case: Case) -> None:
 
 def absence_is_confirmed_only_when_nothing_can_be_there(case: Case) -> None:
     """After this step a new request may leave: the old one must be provably without effect."""
-    where, contract, finding, step = case.where, case.contract, case.finding, case.step
-    if step.kind is not StepKind.CONFIRM_ABSENT:
-        return
+    if case.step.kind is StepKind.CONFIRM_ABSENT:
+        absence_is_proven(case)
+
+
+def absence_is_proven(case: Case) -> None:
+    where, contract, finding = case.where, case.contract, case.finding
     assert finding is not None and finding.via in (Via.LOOKUP, Via.HAND)
     assert finding.answered in (Answered.ABSENT, Answered.NO_TARGET)
     assert where.accepted_at is None and where.handle is None and not where.known_there
@@ -329,6 +333,9 @@ def failure_is_final_only_when_no_effect_can_exist(case: Case) -> None:
     if finding is not None and finding.answered is Answered.FAILED:
         assert finding.echo is not Echo.DIFFERS
         assert where.sent <= 1 or (contract.dedup in KEYED and where.key_on_every_attempt)
+        return
+    if finding is not None and finding.via in (Via.LOOKUP, Via.HAND):
+        absence_is_proven(case)
         return
     assert where.sent <= 1
     if where.sent == 1:

@@ -59,7 +59,7 @@ def test_a_copy_is_noticed_until_it_is_adopted(migrated_url: str, copy_url: str)
         found = copy.installation()
         assert found.changed == "it is another database of the cluster"
         assert (found.id, found.secret) == (original.installation().id, found.secret)
-        assert subjects(copy)["installation"] == "warn"
+        assert subjects(copy)["installation"] == "fail"
         commit(original.committer(), *(a_unit() for _ in range(5)))
         original.anchor()
         copy.adopt()

@@ -12,7 +12,7 @@ from datetime import timedelta
 from settled.domain.clock import Stamp
 from settled.domain.contract import Limits, ProviderContract, presets
 from settled.domain.operation import events as ev
-from settled.domain.operation.judgement import admit
+from settled.domain.operation.evidence import admit
 from settled.domain.provider import Answered, Echo, Finding, Via
 from settled.domain.retry import FullJitter
 from settled.infrastructure.simulator.contract import simulator_contract

@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import shutil
 import threading
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Generator
 from contextlib import contextmanager
 from datetime import timedelta
 from pathlib import Path
@@ -39,7 +39,7 @@ def kind_of(
 
 
 @contextmanager
-def working(url: str, *kinds: settled.Kind[Any]) -> Iterator[settled.App]:
+def working(url: str, *kinds: settled.Kind[Any]) -> Generator[settled.App]:
     with settled.open(url, kinds=kinds, migrate=True) as app:
         app.start_worker(PACE)
         yield app
@@ -83,10 +83,14 @@ def test_two_operations_cannot_both_succeed_on_one_object(store_url: str) -> Non
 def test_hooks_that_hang_hold_nobody_else_up(store_url: str) -> None:
     """A dozen revalidations that never end: another kind is served, and the worker still stops."""
     never = threading.Event()
+
+    def wait_for_ever(params: MailParams) -> None:
+        never.wait(60)
+
     hung = kind_of(
         lambda call, params: Reply.performed({}),
         name="hung",
-        revalidate=lambda params: never.wait(60) and None,
+        revalidate=wait_for_ever,
         call_timeout=timedelta(seconds=30),
     )
     mail = kind_of(lambda call, params: Reply.performed({"id": "m1"}, "m1"))
@@ -105,12 +109,14 @@ def test_a_request_that_cannot_be_made_is_put_off_and_made_later(
     tries = 0
 
     class Vault(FunctionProvider):
-        def seal(self, *arguments: Any) -> Any:
+        def seal(
+            self, identity: settled.Identity, key: str, params: Any, secret: bytes
+        ) -> settled.SealedRequest:
             nonlocal tries
             tries += 1
             if tries < 9:
                 raise ConnectionError("the vault is away")
-            return super().seal(*arguments)
+            return super().seal(identity, key, params, secret)
 
     provider = Vault("mail", presets.smtp, lambda call, params: Reply.performed({"id": "m"}, "m1"))
     kind = settled.Kind("mail", MailParams, provider, "support-lead")
@@ -126,7 +132,9 @@ def test_a_heart_that_fails_makes_the_worker_take_another_place(
     from settled.processes.worker import Heart
 
     failures = {"sweep": 1, "renew": 8}  # renewing fails for longer than a lease
-    originals = {"sweep": Heart._sweep, "renew": Heart._renew}
+    originals: dict[str, Callable[[Heart], None]] = {
+        name: getattr(Heart, f"_{name}") for name in failures
+    }
     over = threading.Event()
 
     def failing(name: str) -> Callable[[Heart], None]:
