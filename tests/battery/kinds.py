@@ -152,7 +152,12 @@ nothing = _kind("nothing", NOTHING)
 patient = _kind("patient", FULL, call_timeout=timedelta(seconds=30))
 """As refund, for a provider that takes its time."""
 
-checked = _kind("checked", FULL, revalidate=lambda _: None)
+
+def _still_valid(params: RefundParams) -> str | None:
+    return None
+
+
+checked = _kind("checked", FULL, revalidate=_still_valid)
 """With a revalidation, so that Claimed has a commit of its own."""
 
 decided = _kind("decided", FULL, approvers=frozenset({"approver"}))
