@@ -113,7 +113,6 @@ ARROWS = (
     Arrow(
         (
             "proposed",
-            "handed_over",
             "succeeded",
             "failed",
             "rejected",

@@ -104,7 +104,6 @@ NOTED = {
 JUSTIFIED = {
     ("proposed", "Approved"): "proposed",
     ("proposed", "Contradicted"): "handed_over",
-    ("handed_over", "Contradicted"): "handed_over",
     ("accepted", "ReconciliationScheduled"): "accepted",
     ("outcome_unknown", "ReconciliationScheduled"): "outcome_unknown",
     ("handed_over", "OwnerNotified"): "handed_over",
