@@ -9,11 +9,11 @@ CANDIDATES := python3.13 python3.12 python3.11 python3
 
 unexport PYTHONHOME PYTHONPATH PIP_TARGET PIP_PREFIX PIP_USER PIP_REQUIRE_VIRTUALENV
 
-.PHONY: help demo test check clean
+.PHONY: help demo test check mutations clean
 .DEFAULT_GOAL := help
 
 help: ## Show what can be made
-	@awk -F ':.*## ' '/^[a-z]+:.*## /{printf "make %-8s %s\n", $$1, $$2}' $(MAKEFILE_LIST)
+	@awk -F ':.*## ' '/^[a-z]+:.*## /{printf "make %-9s %s\n", $$1, $$2}' $(MAKEFILE_LIST)
 
 demo: $(VENV)/with-core ## Kill a worker after the effect, before its receipt (DB=postgresql://... ARGS=...)
 	@$(PYTHON) -m settled demo $(if $(DB),--db '$(DB)') $(ARGS)
@@ -23,6 +23,9 @@ test: $(VENV)/with-test ## Run every test and check, on SQLite and a real Postgr
 
 check: $(VENV)/with-test ## Run ruff, mypy, pyright and import-linter alone
 	@$(PYTHON) -m pytest -q -n 2 tests/test_static_checks.py $(ARGS)
+
+mutations: $(VENV)/with-test ## Break each rule on purpose and see that a test fails (ARGS='--only lifecycle')
+	@$(PYTHON) tests/mutations.py $(ARGS)
 
 clean: ## Remove .venv and everything that was built or cached
 	@rm -rf $(VENV) build dist *.egg-info .coverage* .hypothesis .import_linter_cache \

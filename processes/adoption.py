@@ -17,7 +17,8 @@ from settled.domain.journal.port import AgendaRow, Journal
 from settled.domain.journal.unit import Answer, Committed
 from settled.domain.operation import events as ev
 from settled.domain.operation.operation import Operation
-from settled.processes.ledger import Ledger
+from settled.processes.faults import FaultPoint, reach
+from settled.processes.ledger import Ledger, last_event
 
 LOOKS_UNSENT = ("ready", "claimed")
 """The states that claim that nothing is out. A claim is given back and sent again, so it counts."""
@@ -48,16 +49,21 @@ def _pages(journal: Journal) -> Iterator[list[AgendaRow]]:
 
 def _treat_as_sent(ledger: Ledger, rows: list[AgendaRow], stamp: Stamp) -> int:
     """Append to many streams at once; who was overtaken is judged again as it is then."""
-    waiting: list[tuple[AgendaRow, Future[Answer]]] = []
+    waiting: list[tuple[AgendaRow, str, Future[Answer]]] = []
     for row, machine in ledger.load_rows(rows):
         if isinstance(machine, Exception):
             raise machine
         # A state machine of the user's may call one of its states ready, and sends nothing.
         if isinstance(machine, Operation) and _record(machine, stamp):
-            waiting.append((row, ledger.queue.submit(ledger.unit(machine))))
+            unit = ledger.unit(machine)
+            name = last_event(unit)
+            reach(FaultPoint.BEFORE_COMMIT, name)
+            waiting.append((row, name, ledger.queue.submit(unit)))
     count = 0
-    for row, answer in waiting:
-        if isinstance(answer.result(), Committed):
+    for row, name, waits in waiting:
+        answer = waits.result()
+        reach(FaultPoint.AFTER_COMMIT, name)
+        if isinstance(answer, Committed):
             count += 1
         else:
             count += _one(ledger, row, stamp)

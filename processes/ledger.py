@@ -123,7 +123,7 @@ class Ledger:
 
     def append(self, unit: Unit) -> Answer:
         """Commit a unit and wait for the answer."""
-        name = unit.changes[0].events[-1].topic.rpartition(".")[2]
+        name = last_event(unit)
         reach(FaultPoint.BEFORE_COMMIT, name)
         answer = self.queue.submit(unit).result()
         reach(FaultPoint.AFTER_COMMIT, name)
@@ -131,7 +131,7 @@ class Ledger:
 
     async def append_durably(self, unit: Unit, retry_seconds: float = 1.0) -> Answer:
         """Commit a unit, however long the store is away: the same unit, until it is answered."""
-        name = unit.changes[0].events[-1].topic.rpartition(".")[2]
+        name = last_event(unit)
         reach(FaultPoint.BEFORE_COMMIT, name)
         while True:
             try:
@@ -155,7 +155,7 @@ class Ledger:
         if connection is None:
             answer = self.append(unit)
         else:
-            answer = self.journal.join(connection, unit)
+            answer = self._join(connection, unit)
         if isinstance(answer, Committed):
             return machine
         if not isinstance(answer, Exists):
@@ -168,6 +168,13 @@ class Ledger:
             )
         assert isinstance(existing, type(machine)), "a stream's id says whose it is"
         return existing
+
+    def _join(self, connection: Any, unit: Unit) -> Answer:
+        name = last_event(unit)
+        reach(FaultPoint.BEFORE_JOIN, name)
+        answer = self.journal.join(connection, unit)
+        reach(FaultPoint.AFTER_JOIN, name)
+        return answer
 
     def execute(
         self,
@@ -200,6 +207,11 @@ class Ledger:
     ) -> Stamp:
         """Return a stamp of now."""
         return Stamp(self.clock.now(), actor, correlation, causation)
+
+
+def last_event(unit: Unit) -> str:
+    """Return the name of a unit's last event in its first stream: what its points say."""
+    return unit.changes[0].events[-1].topic.rpartition(".")[2]
 
 
 def head_of(machine: StateMachine, progress: bool = True) -> Head:

@@ -1,9 +1,12 @@
 """Kits for testing on real parts: suites for journals and adapters, and what they run against.
 
 - `JournalSuite` is the conformance suite of the journal, `AdapterSuite` that of provider adapters.
-- `running_simulator` starts the controllable provider as a process of its own.
+- `running_simulator` starts the controllable provider as a process of its own; `simulator` and
+  `simulator_process` are that as pytest fixtures.
 - `PostgresServer` starts a real PostgreSQL server from a wheel (extra `pg-local`).
 - `assert_idempotent` applies each event of a log twice to a projection.
+- `given(…).when(…).then(…)` tests state machines and process managers without a store, and
+  `ManualClock` is time that only the test moves.
 - `FaultRelay` stands before a server and loses, holds, delays or refuses.
 
 Importing this needs pytest (extra `test`).
@@ -13,26 +16,37 @@ from settled.infrastructure.simulator.client import SimulatorClient, running_sim
 from settled.infrastructure.simulator.contract import simulator_contract
 from settled.infrastructure.testing.adapter_suite import AdapterSuite
 from settled.infrastructure.testing.fault_relay import Fault, FaultRelay
+from settled.infrastructure.testing.given import Decided, Given, Recorded, given, happened
 from settled.infrastructure.testing.journal_suite import (
     JournalSuite,
     Store,
     postgres_store,
     sqlite_store,
 )
+from settled.infrastructure.testing.manual_clock import ManualClock
 from settled.infrastructure.testing.postgres_server import PostgresServer
 from settled.infrastructure.testing.projection_rules import assert_idempotent
+from settled.infrastructure.testing.simulator_fixtures import simulator, simulator_process
 
 __all__ = [
     "AdapterSuite",
+    "Decided",
     "Fault",
     "FaultRelay",
+    "Given",
     "JournalSuite",
+    "ManualClock",
     "PostgresServer",
+    "Recorded",
     "SimulatorClient",
     "Store",
     "assert_idempotent",
+    "given",
+    "happened",
     "postgres_store",
     "running_simulator",
+    "simulator",
     "simulator_contract",
+    "simulator_process",
     "sqlite_store",
 ]

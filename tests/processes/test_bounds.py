@@ -16,13 +16,14 @@ from settled.domain.operation.evidence import admit
 from settled.domain.provider import Answered, Echo, Finding, Via
 from settled.domain.retry import FullJitter
 from settled.infrastructure.simulator.contract import simulator_contract
-from tests.processes.world import ModelProvider, World, WorldClock
+from settled.testing import ManualClock
+from tests.processes.world import ModelProvider, World
 
 DAY = timedelta(hours=24)
 
 
 def world_of(contract: ProviderContract | None = None, **policy: object) -> World:
-    clock = WorldClock(5)
+    clock = ManualClock(5)
     provider = ModelProvider(contract or simulator_contract(), clock, True, DAY, True)
     world = World(provider, clock, **policy)
     world.intend()

@@ -17,7 +17,8 @@ from hypothesis import strategies as st
 from settled.domain.contract import presets
 from settled.domain.contract.vocabulary import ProviderContract
 from settled.domain.provider import Answered
-from tests.processes.world import ModelProvider, World, WorldClock, equal
+from settled.testing import ManualClock
+from tests.processes.world import ModelProvider, World, equal
 
 LONG = os.environ.get("SETTLED_LONG") == "1"
 
@@ -59,7 +60,7 @@ def test_never_silently_twice_and_never_silently_lost(
 ) -> None:
     """Whatever happens in between, the provider holds at most one effect, and nothing is stuck."""
     contract, keyed, window, visible = CONTRACTS[name]
-    clock = WorldClock(seed)
+    clock = ManualClock(seed)
     provider = ModelProvider(contract, clock, keyed, window, visible)
     world = World(provider, clock, within=timedelta(days=30))
     world.intend()
@@ -86,7 +87,7 @@ def test_never_silently_twice_and_never_silently_lost(
 
 def test_a_worker_that_stalls_past_its_permit_does_not_send() -> None:
     """The permit is looked at right before the first byte, on a clock that nobody can set."""
-    clock = WorldClock(1)
+    clock = ManualClock(1)
     provider = ModelProvider(presets.smtp, clock, False, timedelta(0), False)
     world = World(provider, clock)
     world.intend()
@@ -97,7 +98,7 @@ def test_a_worker_that_stalls_past_its_permit_does_not_send() -> None:
 
 def test_a_provider_without_key_and_lookup_is_asked_once() -> None:
     """A6: after a lost reply nothing is sent again; a person is told, and told again."""
-    clock = WorldClock(2)
+    clock = ManualClock(2)
     provider = ModelProvider(presets.smtp, clock, False, timedelta(0), False)
     world = World(provider, clock)
     world.intend()

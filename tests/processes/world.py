@@ -7,10 +7,9 @@ any step. It takes the place of no database and of no socket in the tests that p
 from __future__ import annotations
 
 import asyncio
-import random
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
-from datetime import UTC, datetime, timedelta
+from datetime import datetime, timedelta
 from typing import Any
 from uuid import UUID
 
@@ -28,6 +27,7 @@ from settled.domain.operation.operation import Operation, intend
 from settled.domain.params import Params
 from settled.domain.provider import Answered, Call, Echo, Finding, Lookup, SealedRequest, Via
 from settled.domain.retry import FullJitter
+from settled.infrastructure.testing.manual_clock import ManualClock
 from settled.processes.dispatcher import Dispatcher
 from settled.processes.escalation import Escalation
 from settled.processes.expiry import Expiry
@@ -35,7 +35,6 @@ from settled.processes.manager import Perform, Position, ProcessManager, Record,
 from settled.processes.operations import Desk, Kinds
 from settled.processes.reconciler import Reconciler
 
-START = datetime(2026, 11, 30, 14, 3, 9, tzinfo=UTC)
 INSTALLATION = UUID(int=7)
 
 
@@ -46,35 +45,12 @@ class RefundParams(Params):
     amount: Money
 
 
-class WorldClock:
-    """Time that only the test moves."""
-
-    def __init__(self, seed: int) -> None:
-        self.at = START
-        self.random = random.Random(seed)
-
-    def now(self) -> datetime:
-        return self.at
-
-    def refresh(self, older_than_seconds: float = 0.0) -> None:
-        """There is nothing to ask."""
-
-    def monotonic(self) -> float:
-        return (self.at - START).total_seconds()
-
-    def new_id(self) -> UUID:
-        return UUID(int=self.random.getrandbits(128), version=4)
-
-    def uniform(self) -> float:
-        return self.random.random()
-
-
 @dataclass
 class ModelProvider:
     """Performs, remembers keys for its window, and loses replies when told to."""
 
     contract: ProviderContract
-    clock: WorldClock
+    clock: ManualClock
     keyed: bool
     window: timedelta
     visible_lookup: bool
@@ -140,7 +116,7 @@ class Memory:
 class World:
     """One operation, its journal in memory, and workers that may die between any two steps."""
 
-    def __init__(self, provider: ModelProvider, clock: WorldClock, **policy: Any) -> None:
+    def __init__(self, provider: ModelProvider, clock: ManualClock, **policy: Any) -> None:
         self.provider, self.clock = provider, clock
         self.mapper = EventMapper(DerivedKeys(b"k" * 32))
         policy.setdefault("retry", FullJitter(1, 60, 8))
