@@ -39,6 +39,8 @@ def verify(db: str, only: str | None, seed: int | None, keep: bool, as_json: boo
     what it sees. Progress goes to standard error. The exit code is 0 when all that was asked for
     holds, 1 when anything falls short, and 3 when only what is not built yet is missing.
     """
+    import signal
+
     from settled.infrastructure.clock import chance
     from settled.infrastructure.simulator.client import running_simulator
     from settled.verify.check import registered
@@ -47,6 +49,8 @@ def verify(db: str, only: str | None, seed: int | None, keep: bool, as_json: boo
 
     ids = [name.strip().upper() for name in only.split(",")] if only else []
     drawn = int(chance() * _SEEDS) if seed is None else seed
+    # Whoever stops a run, with whichever signal, finds none of its workers and schemas afterwards.
+    signal.signal(signal.SIGTERM, signal.default_int_handler)
     with ground(db, keep=keep) as place, running_simulator() as simulator:
         report = run(place, simulator, registered(), only=ids, seed=drawn, begin=_begin, tell=_tell)
     if as_json:

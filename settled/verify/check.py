@@ -42,11 +42,13 @@ class Check:
 _registered: list[Check] = []
 
 
-def check(id: str, title: str) -> Callable[[Run], Run]:
+def check(
+    id: str, title: str, *, databases: frozenset[str] = DATABASES, own_server: bool = False
+) -> Callable[[Run], Run]:
     """Register a function as a check of the promise with this id."""
 
     def register(run: Run) -> Run:
-        _registered.append(Check(id, title, run))
+        _registered.append(Check(id, title, run, databases, own_server))
         return run
 
     return register
