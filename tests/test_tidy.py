@@ -26,6 +26,7 @@ ANY = ""
 MAY_READ_CLOCK_OR_CHANCE = [
     ("infrastructure/clock.py", ANY, "implements the Clock port"),
     ("infrastructure/testing/", ANY, "waits for servers, with deadlines"),
+    ("settled/verify/stage.py", "random.Random", "draws what a seed decides"),
     ("infrastructure/simulator/", ANY, "is the outside world, with time and chance of its own"),
     ("infrastructure/journal/", "time.monotonic", "bounds its waits for the database"),
     ("infrastructure/journal/sqlite/", "datetime.datetime.now", "is the store's time there"),

@@ -19,6 +19,7 @@ from settled.cli.ops import history, list_operations, show
 from settled.cli.output import ExitCode, print_called_off, print_error, print_usage_error
 from settled.cli.simulator import provider_sim
 from settled.cli.store import adopt, doctor, migrate
+from settled.cli.verify import verify
 from settled.cli.version import version
 from settled.cli.worker import worker
 from settled.domain.errors import SettledError
@@ -37,7 +38,7 @@ def ops() -> None:
     """Look at operations, and decide what only a person can."""
 
 
-for _command in (demo, worker, provider_sim, migrate, doctor, adopt, version):
+for _command in (demo, verify, worker, provider_sim, migrate, doctor, adopt, version):
     cli.add_command(_command)
 for _command in (list_operations, show, history, intend, propose, approve, reject, cancel):
     ops.add_command(_command)

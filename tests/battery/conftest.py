@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import random
 from collections.abc import Iterator
 from pathlib import Path
 
@@ -9,7 +10,7 @@ import pytest
 
 from settled.infrastructure.simulator.client import SimulatorClient
 from settled.infrastructure.testing.simulator_fixtures import simulator, simulator_process
-from tests.battery.stage import Stage, staged
+from settled.verify.stage import Stage, staged
 
 __all__ = ["simulator", "simulator_process"]
 
@@ -23,5 +24,7 @@ def stage(
 ) -> Iterator[Stage]:
     """A fresh database, a provider with an empty log, and no worker yet."""
     monkeypatch.setenv("SETTLED_STATE_DIR", str(tmp_path / "state"))
-    with staged(store_url, simulator, tmp_path) as open_stage:
+    seed = str(random.randrange(1 << 32))
+    print(f"seed {seed}")
+    with staged(store_url, simulator, tmp_path, seed=seed) as open_stage:
         yield open_stage

@@ -12,8 +12,8 @@ from email.utils import formatdate
 
 from settled import Identity, OperationView
 from settled.domain.identity import provider_key
-from tests.battery.receiver import receiving
-from tests.battery.stage import AGENT, Stage
+from settled.verify.receiver import receiving
+from settled.verify.stage import AGENT, Stage
 
 
 def test_case_01_the_retry_is_the_same_request(stage: Stage) -> None:

@@ -14,7 +14,7 @@ import pytest
 
 from settled import OperationView
 from settled.infrastructure.testing.journal_units import eventually
-from tests.battery.stage import AGENT, CLOCK_SLACK_SECONDS, ROOT, Stage, WorkerProcess
+from settled.verify.stage import AGENT, CLOCK_SLACK_SECONDS, Stage, WorkerProcess
 
 HOUR = 3600.0
 NEVER = "never"
@@ -30,7 +30,7 @@ def shifted_worker(
     lease_seconds: float = 1.0,
 ) -> WorkerProcess:
     """Start a worker on a host whose clock is off, and steps when the file `step` appears."""
-    script = str(ROOT / "tests" / "battery" / "shifted.py")
+    script = str(Path(__file__).with_name("shifted.py"))
     when = str(step or stage.folder / NEVER)
     program = (script, str(seconds), when, str(step_seconds))
     return stage.worker(name, program=program, lease_seconds=lease_seconds)

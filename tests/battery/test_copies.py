@@ -26,7 +26,7 @@ from settled.infrastructure.journal.opening import open_journal
 from settled.infrastructure.simulator.client import SimulatorClient
 from settled.infrastructure.testing.journal_units import eventually
 from settled.infrastructure.testing.postgres_server import PostgresServer
-from tests.battery.stage import AGENT, Stage, staged
+from settled.verify.stage import AGENT, Stage, staged
 
 RESENT, LOOKED_UP, HANDED_OVER = "resend-only", "lookup-only", "nothing"
 TABLES = ("installation", "events", "agenda", "guard", "reference", "lane", "worker")

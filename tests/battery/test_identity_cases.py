@@ -15,7 +15,7 @@ import pytest
 
 import settled
 from settled import InvalidInput, InvalidMoney, InvalidParams, Money, ParametersChanged
-from tests.battery.stage import AGENT, Stage
+from settled.verify.stage import AGENT, Stage
 
 
 def test_case_11_two_equal_partial_refunds_are_two(stage: Stage) -> None:

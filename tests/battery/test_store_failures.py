@@ -18,7 +18,7 @@ from settled.infrastructure.simulator.client import SimulatorClient
 from settled.infrastructure.testing.fault_relay import Fault, FaultRelay
 from settled.infrastructure.testing.journal_units import eventually
 from settled.infrastructure.testing.postgres_server import PostgresServer
-from tests.battery.stage import AGENT, Stage, staged
+from settled.verify.stage import AGENT, Stage, staged
 
 OPEN = ("ready", "claimed", "dispatching", "outcome_unknown")
 

@@ -2,23 +2,18 @@
 
 from __future__ import annotations
 
-import random
-import select
 import threading
 from collections import Counter
 from collections.abc import Iterator
 from concurrent.futures import ThreadPoolExecutor
 
-import httpx2
 import pytest
 
 from settled.domain.inbox import KIND as EVIDENCE
 from settled.infrastructure.testing.journal_units import eventually
-from tests.battery.receiver import event_of, perform_elsewhere, receiving, tell
-from tests.battery.stage import AGENT, Stage
-
-CROSSINGS = 500
-"""On each of the two databases."""
+from settled.verify.checks_webhooks import cross_all, waiting
+from settled.verify.receiver import event_of, perform_elsewhere, receiving, tell
+from settled.verify.stage import AGENT, Stage
 
 
 @pytest.fixture
@@ -26,17 +21,6 @@ def endpoint(stage: Stage) -> Iterator[str]:
     """Where the provider sends its events."""
     with receiving(stage) as url:
         yield url
-
-
-def waiting(stage: Stage) -> int:
-    """Return how many events wait for their operation."""
-    return len(stage.app.journal.heads("acme", kind=EVIDENCE, states=["waiting"], limit=2000))
-
-
-def still_open(stage: Stage) -> bool:
-    """Tell whether an operation is not settled yet."""
-    states = ("ready", "claimed", "dispatching", "outcome_unknown")
-    return bool(stage.app.journal.heads("acme", kind="refund", states=states))
 
 
 def test_case_27_a_webhook_before_the_intent_is_kept_and_joined(
@@ -130,60 +114,6 @@ def test_case_29_reply_and_webhook_settle_at_once(stage: Stage, endpoint: str) -
     stage.check_invariant(settled)
 
 
-def test_a38_webhook_and_intent_cross_in_every_order(stage: Stage) -> None:
-    """A38: 500 crossings a database, a worker at work meanwhile: each joined, settled once."""
-    seed = random.randrange(1 << 32)
-    print(f"seed {seed}")
-    chance = random.Random(seed)
-    names = [f"refund-request-{number}" for number in range(CROSSINGS)]
-    with httpx2.Client() as client, ThreadPoolExecutor(8) as pool:
-        performed = [pool.submit(perform_elsewhere, stage, name, client=client) for name in names]
-    for done in performed:
-        done.result()
-    effects = {effect.fields["order"]: effect for effect in stage.simulator.effects()}
-    assert len(effects) == CROSSINGS
-    events = {
-        name: {"id": f"evt_{effect.id}_succeeded", "data": effect.shown()}
-        for name, effect in effects.items()
-    }
-    stage.worker(concurrency=50)
-    early = Counter[bool]()
-
-    def hear(name: str) -> None:
-        early[tell(stage, events[name]) is None] += 1
-
-    def intend(name: str) -> None:
-        stage.intend(name, order=name)
-
-    def cross(plan: tuple[str, str, float]) -> None:
-        name, order, gap_seconds = plan
-        if order == "together":
-            rival = threading.Thread(target=hear, args=(name,))
-            rival.start()
-            intend(name)
-            rival.join()
-            return
-        first, second = (hear, intend) if order == "webhook first" else (intend, hear)
-        first(name)
-        select.select([], [], [], gap_seconds)
-        second(name)
-
-    orders = ("webhook first", "together", "intent first")
-    plans = [
-        (name, orders[number % 3], chance.choice((0, 0.002, 0.01, 0.03)))
-        for number, name in enumerate(names)
-    ]
-    chance.shuffle(plans)
-    with ThreadPoolExecutor(16) as pool:
-        list(pool.map(cross, plans))
-    eventually(lambda: waiting(stage) == 0 and not still_open(stage), seconds=60)
-    assert early[True] and early[False], early
-    requests = Counter(request.key for request in stage.simulator.log().requests)
-    for name in names:
-        view = stage.app.operations.get("refund", name, by=AGENT)
-        history = Counter(stage.names(view))
-        assert (view.state, view.reference) == ("succeeded", effects[name].id), history
-        assert history["Succeeded"] == 1
-        assert history["Contradicted"] == history["HandedOver"] == 0
-        assert requests[view.provider_key] - 1 <= history["Dispatching"]
-    assert stage.effects() == CROSSINGS
+def test_a38_at_full_size(stage: Stage) -> None:
+    """A38: `settled verify` has fewer crossings: these are 500 on each of the two databases."""
+    cross_all(stage, 500)

@@ -3,15 +3,13 @@
 from __future__ import annotations
 
 import json
-from pathlib import Path
 from typing import Any
-
-import pytest
 
 from settled import Money, OperationView
 from settled.infrastructure.testing.journal_units import eventually
-from tests.battery.receiver import event_of, tell
-from tests.battery.stage import AGENT, OPERATOR, Stage
+from settled.verify.check import check, check_each
+from settled.verify.receiver import event_of, tell
+from settled.verify.stage import AGENT, OPERATOR, Stage
 
 FAILURE = {"error": {"code": "invalid_amount", "message": "Planned."}}
 
@@ -34,11 +32,12 @@ def settled_as(stage: Stage, state: str) -> OperationView:
     return stage.intend(f"refund-{state}", kind=kind)
 
 
-@pytest.mark.parametrize("state", ["failed", "cancelled", "expired"])
-def test_a37_success_after_an_end_without_effect(stage: Stage, state: str, tmp_path: Path) -> None:
-    """A37: it is Contradicted, handed over, the owner is told, and nothing is sent."""
-    told = tmp_path / "told"
-    stage.worker(options=("--notify-command", f"sh -c 'cat >> {told}'"))
+@check_each("A37", "{}, and then a webhook reports success", ["failed", "cancelled", "expired"])
+def a37_success_after_an_end_without_effect(stage: Stage, state: str) -> None:
+    """It is Contradicted, handed over, the owner is told, and nothing is sent."""
+    told = stage.folder / "told"
+    notify = """sh -c 'cat >> "$TOLD"'"""
+    stage.worker(options=("--notify-command", notify), environment={"TOLD": str(told)})
     operation = stage.wait(settled_as(stage, state), state)
     requests = stage.requests()
     tell(stage, success(), kind=operation.kind, operation_id=operation.operation_id)
@@ -59,8 +58,9 @@ def test_a37_success_after_an_end_without_effect(stage: Stage, state: str, tmp_p
     assert stage.requests() == requests
 
 
-def test_a37_a_pending_object_contradicts_too(stage: Stage) -> None:
-    """A37: an object that exists may still have its effect, so "nothing was done" is not true."""
+@check("A37", "settled without effect, and then a pending object")
+def a37_a_pending_object_contradicts_too(stage: Stage) -> None:
+    """An object that exists may still have its effect, so "nothing was done" is not true."""
     stage.worker()
     for state in ("failed", "cancelled", "expired"):
         operation = stage.wait(settled_as(stage, state), state)
@@ -70,8 +70,9 @@ def test_a37_a_pending_object_contradicts_too(stage: Stage) -> None:
         assert "Contradicted" in stage.names(operation)
 
 
-def test_a37_a_second_receipt_on_a_success(stage: Stage) -> None:
-    """A37: another reference means another effect; the first receipt stays, a person looks."""
+@check("A37", "a second, different receipt")
+def a37_a_second_receipt_on_a_success(stage: Stage) -> None:
+    """Another reference means another effect; the first receipt stays, a person looks."""
     stage.worker()
     done = stage.wait(stage.intend(), "succeeded")
     tell(stage, event_of(stage, "re_1"), operation_id=done.operation_id)
@@ -84,8 +85,9 @@ def test_a37_a_second_receipt_on_a_success(stage: Stage) -> None:
     assert stage.requests() == 1
 
 
-def test_a37_a_reversal_is_recorded_and_old_news_does_not_contradict_it(stage: Stage) -> None:
-    """A37: webhooks arrive out of order: the success of what was reversed since is no news."""
+@check("A37", "reversed, and then old news")
+def a37_a_reversal_is_recorded_and_old_news_does_not_contradict_it(stage: Stage) -> None:
+    """Webhooks arrive out of order: the success of what was reversed since is no news."""
     stage.worker()
     done = stage.wait(stage.intend(), "succeeded")
     before = event_of(stage, "re_1")
@@ -97,8 +99,9 @@ def test_a37_a_reversal_is_recorded_and_old_news_does_not_contradict_it(stage: S
     assert (view.state, stage.names(view)[-1]) == ("reversed", "EvidenceRecorded")
 
 
-def test_a37_bad_news_of_another_object_reverses_nothing(stage: Stage) -> None:
-    """A37: an object that failed, or was reversed, beside ours: a person tells, ours stays."""
+@check("A37", "bad news of another object")
+def a37_bad_news_of_another_object_reverses_nothing(stage: Stage) -> None:
+    """An object that failed, or was reversed, beside ours: a person tells, ours stays."""
     stage.worker()
     for status in ("failed", "reversed"):
         done = stage.wait(stage.intend(f"refund-{status}"), "succeeded")
@@ -108,8 +111,9 @@ def test_a37_bad_news_of_another_object_reverses_nothing(stage: Stage) -> None:
         assert "Reversed" not in stage.names(view)
 
 
-def test_a37_a_reversal_before_anything_else_is_handed_over(stage: Stage) -> None:
-    """A37: an effect that came and went was ours; sending it (again) is for a person to decide."""
+@check("A37", "reversed before anything was sent")
+def a37_a_reversal_before_anything_else_is_handed_over(stage: Stage) -> None:
+    """An effect that came and went was ours; sending it (again) is for a person to decide."""
     operation = stage.intend()
     tell(stage, success(status="reversed"), operation_id=operation.operation_id)
     stage.worker()

@@ -4,12 +4,12 @@ from __future__ import annotations
 
 import json
 import os
+import random
 import select
 import signal
 import subprocess
 import sys
 import threading
-import time
 from collections.abc import Generator
 from contextlib import contextmanager
 from dataclasses import dataclass, field
@@ -19,10 +19,11 @@ from typing import Any
 
 import settled
 from settled import HistoryEntry, Identity, Money, OperationView, Principal
+from settled.infrastructure.clock import elapsed_seconds
 from settled.infrastructure.simulator.client import SimulatorClient
 
-ROOT = Path(__file__).resolve().parents[2]
-KINDS = ROOT / "tests" / "battery" / "kinds.py"
+KINDS = "settled.verify.kinds"
+PROVIDER_VARIABLE = "PSP_URL"
 AGENT = Principal("acme", "support-agent")
 OPERATOR = Principal("acme", "ada", frozenset({"operator"}))
 APPROVER = Principal("acme", "grace", frozenset({"approver"}))
@@ -73,6 +74,7 @@ class Stage:
     simulator: SimulatorClient
     folder: Path
     app: settled.App
+    chance: random.Random
     workers: list[WorkerProcess] = field(default_factory=list[WorkerProcess])
     _commits: int = 0
 
@@ -113,12 +115,14 @@ class Stage:
 
     def environment(self) -> dict[str, str]:
         """Return the environment of a command that works on this stage's store."""
+        ours = str(Path(settled.__file__).resolve().parents[1])
+        path = os.environ.get("PYTHONPATH")
         return {
             **os.environ,
-            "PYTHONPATH": str(ROOT),
-            "PSP_URL": self.simulator.url,
+            "PYTHONPATH": f"{ours}{os.pathsep}{path}" if path else ours,
+            PROVIDER_VARIABLE: self.simulator.url,
             "SETTLED_URL": self.url,
-            "SETTLED_KINDS": str(KINDS),
+            "SETTLED_KINDS": KINDS,
         }
 
     def _wait_ready(self, worker: WorkerProcess, fault: str) -> None:
@@ -155,15 +159,15 @@ class Stage:
         return self.app.operations.get(identity.kind, identity.operation_id, by=by)
 
     def wait(
-        self, operation: OperationView, *states: str, timeout_seconds: float = 20
+        self, operation: OperationView | Identity, *states: str, timeout_seconds: float = 20
     ) -> OperationView:
         """Wait until the operation is in one of these states, looking at the store."""
-        deadline = time.monotonic() + timeout_seconds
+        deadline = elapsed_seconds() + timeout_seconds
         while True:
             view = self.get(operation)
             if view.state in states:
                 return view
-            if time.monotonic() > deadline:
+            if elapsed_seconds() > deadline:
                 logs = "\n".join(self.log_of(worker)[-3000:] for worker in self.workers)
                 raise AssertionError(f"{view.state}, not {states}: {self.names(view)}\n{logs}")
             select.select([], [], [], 0.01)
@@ -172,9 +176,9 @@ class Stage:
         self, operation: OperationView, name: str, times: int = 1, timeout_seconds: float = 20
     ) -> None:
         """Wait until the operation has so many events of a name."""
-        deadline = time.monotonic() + timeout_seconds
+        deadline = elapsed_seconds() + timeout_seconds
         while self.names(operation).count(name) < times:
-            if time.monotonic() > deadline:
+            if elapsed_seconds() > deadline:
                 raise AssertionError(f"no {name}: {self.names(operation)}")
             select.select([], [], [], 0.01)
 
@@ -182,9 +186,9 @@ class Stage:
         self, worker: WorkerProcess, event: str, times: int = 1, timeout_seconds: float = 20
     ) -> None:
         """Wait until a worker has logged an event so many times."""
-        deadline = time.monotonic() + timeout_seconds
+        deadline = elapsed_seconds() + timeout_seconds
         while self.log_of(worker).count(f'"event":"{event}"') < times:
-            if time.monotonic() > deadline:
+            if elapsed_seconds() > deadline:
                 raise AssertionError(f"{worker.name} logged no {event}:\n{self.log_of(worker)}")
             select.select([], [], [], 0.01)
 
@@ -248,6 +252,14 @@ class Stage:
         """Return how many effects the provider holds."""
         return len(self.simulator.effects())
 
+    def expect(self, *, requests: int, effects: int) -> None:
+        """Check how many requests the provider has seen and how many effects it holds."""
+        seen = (self.requests(), self.effects())
+        assert seen == (requests, effects), (
+            f"the provider saw {seen[0]} requests and has {seen[1]} effects,"
+            f" where {requests} and {effects} were to be expected"
+        )
+
     def check_invariant(self, *operations: OperationView, unsent: int | None = None) -> None:
         """Per key: requests ≤ Dispatching, each after its own; one key and one body an operation.
 
@@ -258,7 +270,8 @@ class Stage:
         by_body: dict[str | None, set[str]] = {}
         for request in seen:
             by_body.setdefault(request.key, set()).add(request.body_sha256)
-        assert all(len(bodies) == 1 for key, bodies in by_body.items() if key is not None)
+        differing = [key for key, bodies in by_body.items() if key and len(bodies) > 1]
+        assert not differing, f"requests of one key differ: {differing}"
         missing = 0
         for operation in operations:
             by = Principal(operation.tenant, "reader")
@@ -270,9 +283,12 @@ class Stage:
             requests = [
                 r for r in seen if r.key in keys or (r.key is None and r.body_sha256 in bodies)
             ]
-            assert len(requests) <= len(sent)
+            assert len(requests) <= len(sent), (
+                f"{len(requests)} requests after {len(sent)} Dispatching events"
+            )
             for request, entry in zip(requests, sent, strict=False):
-                assert request.at >= entry.at.timestamp() - CLOCK_SLACK_SECONDS
+                early = entry.at.timestamp() - request.at
+                assert early <= CLOCK_SLACK_SECONDS, f"a request {early} s before its commit"
             proven = sum(
                 before.name == "Dispatching" and _never_sent(after)
                 for before, after in zip(history, history[1:], strict=False)
@@ -280,14 +296,18 @@ class Stage:
             missing += len(sent) - proven - len(requests)
         assert unsent in (None, missing), f"{missing} dispatches without a request"
 
-    def close(self) -> None:
-        """End what is still running."""
+    def end_workers(self) -> None:
+        """Kill the workers that are still running: from then on nothing is sent."""
         for worker in self.workers:
             if worker.process.poll() is None:
                 worker.thaw()
                 worker.kill()
             if worker.process.stdout is not None:
                 worker.process.stdout.close()
+
+    def close(self) -> None:
+        """End what is still running."""
+        self.end_workers()
         self.app.close()
 
 
@@ -299,15 +319,20 @@ def _never_sent(entry: HistoryEntry) -> bool:
 
 
 @contextmanager
-def staged(url: str, simulator: SimulatorClient, folder: Path) -> Generator[Stage]:
-    """Open a stage on a fresh database; whatever still runs is ended at the end."""
-    os.environ["PSP_URL"] = simulator.url
-    from tests.battery import kinds as declared
+def staged(
+    url: str, simulator: SimulatorClient, folder: Path, *, seed: str = ""
+) -> Generator[Stage]:
+    """Open a stage on a fresh database; whatever still runs is ended at the end.
+
+    One process works with one simulator: its kinds know where that is from the environment.
+    """
+    os.environ[PROVIDER_VARIABLE] = simulator.url
+    from settled.verify import kinds as declared
 
     found: list[Any] = list(vars(declared).values())
     kinds: list[settled.Kind[Any]] = [kind for kind in found if isinstance(kind, settled.Kind)]
     app = settled.open(url, kinds=kinds, migrate=True)
-    stage = Stage(url, simulator, folder, app)
+    stage = Stage(url, simulator, folder, app, random.Random(seed))
     try:
         yield stage
     finally:

@@ -2,54 +2,44 @@
 
 from __future__ import annotations
 
-import json
-import os
-import subprocess
-import sys
 from collections.abc import Callable
 from contextlib import ExitStack
-
-import pytest
 
 from settled import Identity, Money, OperationView, ParametersChanged
 from settled.domain.identity import provider_key
 from settled.domain.operation.lifecycle import LIFECYCLE
-from tests.battery.stage import AGENT, APPROVER, ROOT, Stage
+from settled.verify.check import check, refused
+from settled.verify.intending import IntendingProcess
+from settled.verify.stage import AGENT, APPROVER, Stage
 
 PROCESSES = 8
 
 
-def test_a8_eight_processes_intend_the_same_at_once(stage: Stage) -> None:
-    """A8: eight processes intend one identity at one moment: one operation, one request."""
-    command = [sys.executable, "-m", "tests.battery.intending", stage.url, "refund-request-9"]
-    env = {**os.environ, "PYTHONPATH": str(ROOT), "PSP_URL": stage.simulator.url}
+@check("A8", "eight processes intend the same at once")
+def a8_eight_processes_intend_the_same_at_once(stage: Stage) -> None:
+    """Eight processes intend one identity at one moment: one operation, one request."""
     stage.worker()
     with ExitStack() as stack:
         started = [
-            stack.enter_context(
-                subprocess.Popen(
-                    command, env=env, stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True
-                )
-            )
+            stack.enter_context(IntendingProcess(stage, "refund-request-9"))
             for _ in range(PROCESSES)
         ]
         for process in started:
-            assert process.stdout is not None and process.stdout.readline() == "ready\n"
+            process.wait_ready()
         for process in started:
-            assert process.stdin is not None
-            process.stdin.write("go\n")
-            process.stdin.flush()
-        answers = [json.loads(process.communicate(timeout=30)[0]) for process in started]
+            process.go()
+        answers = [process.answer() for process in started]
     assert len({answer["key"] for answer in answers}) == 1
     done = stage.wait(stage.intend(), "succeeded")
     retried = stage.fields(done, "RetryScheduled")
     assert stage.names(done) == ["Intended", "Claimed", "Dispatching", "Succeeded"], retried
-    assert (stage.requests(), stage.effects()) == (1, 1)
+    stage.expect(requests=1, effects=1)
     stage.check_invariant(done, unsent=0)
 
 
-def test_a10_a_duplicate_with_another_amount_in_every_state(stage: Stage) -> None:
-    """A10: whatever state it is in, the stored parameters stand: refused, the stream untouched."""
+@check("A10", "another amount, in each of the states")
+def a10_a_duplicate_with_another_amount_in_every_state(stage: Stage) -> None:
+    """Whatever state it is in, the stored parameters stand: refused, the stream untouched."""
     brought = {state: bring(stage) for state, bring in _unworked().items()}
     stage.worker()
     brought |= {state: bring(stage) for state, bring in _worked().items()}
@@ -58,7 +48,7 @@ def test_a10_a_duplicate_with_another_amount_in_every_state(stage: Stage) -> Non
     for state, operation in reached.items():
         before = stage.app.operations.history(operation, by=AGENT)
         seen = len(stage.simulator.log().calls(operation.provider_key or "none"))
-        with pytest.raises(ParametersChanged, match="another amount: stored 30.00 USD, given 35"):
+        with refused(ParametersChanged, match="another amount: stored 30.00 USD, given 35"):
             _again(stage, operation, "35.00")
         same = _again(stage, operation, "30.00")
         assert (same.version, same.state) == (operation.version, state)
@@ -68,15 +58,16 @@ def test_a10_a_duplicate_with_another_amount_in_every_state(stage: Stage) -> Non
         assert len(stage.simulator.log().calls(operation.provider_key or "none")) == seen
 
 
-def test_a11_a_second_partial_refund_is_another_operation(stage: Stage) -> None:
-    """A11: the same amount again under a new identity is meant: two effects, two keys."""
+@check("A11", "the same amount under a new identity")
+def a11_a_second_partial_refund_is_another_operation(stage: Stage) -> None:
+    """The same amount again under a new identity is meant: two effects, two keys."""
     stage.simulator.conduct(captured={"order-72": "100.00"})
     stage.worker()
     first = stage.wait(stage.intend("refund-request-9"), "succeeded")
     second = stage.wait(stage.intend("refund-request-10"), "succeeded")
     late = stage.intend("refund-request-9")
     assert late.reference == first.reference != second.reference
-    assert (stage.requests(), stage.effects()) == (2, 2)
+    stage.expect(requests=2, effects=2)
     assert first.provider_key != second.provider_key
     stage.check_invariant(first, second, unsent=0)
 

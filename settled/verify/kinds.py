@@ -33,8 +33,9 @@ from settled.domain.contract import (
     RetentionKind,
 )
 from settled.infrastructure.simulator.contract import simulator_contract
+from settled.verify.stage import PROVIDER_VARIABLE
 
-PSP_URL = os.environ.get("PSP_URL", "http://127.0.0.1:9")
+PSP_URL = os.environ.get(PROVIDER_VARIABLE, "http://127.0.0.1:9")
 BY_KEY = {LookupBy.KEY: "{url}?key={key}"}
 
 

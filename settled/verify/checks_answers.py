@@ -3,11 +3,11 @@
 from __future__ import annotations
 
 import httpx2
-import pytest
 
 from settled import OperationView
-from tests.battery.receiver import receiving
-from tests.battery.stage import Stage
+from settled.verify.check import check, check_each
+from settled.verify.receiver import receiving
+from settled.verify.stage import Stage
 
 
 def settled_once(stage: Stage, operation: OperationView) -> list[str]:
@@ -20,7 +20,8 @@ def settled_once(stage: Stage, operation: OperationView) -> list[str]:
     return names
 
 
-def test_a12_pending_is_polled(stage: Stage) -> None:
+@check("A12", "pending, and polled until it is settled")
+def a12_pending_is_polled(stage: Stage) -> None:
     """A12: "pending" is no outcome: it is polled until there is one, and never created again."""
     stage.simulator.conduct(pending={"polls": 3})
     stage.worker()
@@ -31,16 +32,18 @@ def test_a12_pending_is_polled(stage: Stage) -> None:
     assert done.receipt is not None and done.receipt["status"] == "succeeded"
 
 
-def test_a12_pending_and_then_failed(stage: Stage) -> None:
-    """A12: the final outcome may be that nothing was performed; that settles it too."""
+@check("A12", "pending, and then failed")
+def a12_pending_and_then_failed(stage: Stage) -> None:
+    """The final outcome may be that nothing was performed; that settles it too."""
     stage.simulator.conduct(pending={"polls": 1, "final": "failed"})
     stage.worker()
     done = stage.wait(stage.intend(kind="polled"), "failed")
     assert "Succeeded" not in stage.names(done) and stage.requests() == 1
 
 
-def test_a12_pending_is_told_by_webhook(stage: Stage) -> None:
-    """A12: the next poll is an hour away and a webhook tells, three times: settled once."""
+@check("A12", "pending, and told by three copies of a webhook")
+def a12_pending_is_told_by_webhook(stage: Stage) -> None:
+    """The next poll is an hour away and a webhook tells, three times: settled once."""
     stage.worker()
     with receiving(stage, "told") as url:
         stage.simulator.conduct(pending={}, webhooks={"url": url, "copies": 3})
@@ -55,9 +58,9 @@ def test_a12_pending_is_told_by_webhook(stage: Stage) -> None:
     assert stage.requests() == 1 and not log.lookups()
 
 
-@pytest.mark.parametrize("fault", ["after_call:polled", "after_commit:Accepted"])
-def test_a12_a_crash_around_accepted_loses_nothing(stage: Stage, fault: str) -> None:
-    """A12: killed before or after "pending" is recorded: the next worker polls what there is."""
+@check_each("A12", "pending, and killed at {}", ["after_call:polled", "after_commit:Accepted"])
+def a12_a_crash_around_accepted_loses_nothing(stage: Stage, fault: str) -> None:
+    """Killed before or after "pending" is recorded: the next worker polls what there is."""
     stage.simulator.conduct(pending={"polls": 2})
     operation = stage.intend(kind="polled")
     stage.worker("first", fault=f"{fault}=kill").wait_killed()
@@ -68,8 +71,9 @@ def test_a12_a_crash_around_accepted_loses_nothing(stage: Stage, fault: str) -> 
     assert stage.requests() == (2 if fault == "after_call:polled" else 1)
 
 
-def test_a13_in_progress_is_waited_for(stage: Stage) -> None:
-    """A13: 409 while the first request still runs: neither a failure nor a success, so wait."""
+@check("A13", "409 while the first request still runs")
+def a13_in_progress_is_waited_for(stage: Stage) -> None:
+    """409 while the first request still runs: neither a failure nor a success, so wait."""
     operation = stage.intend()
     stage.simulator.fault(hold_before=True)
     first = stage.worker("first")
@@ -84,8 +88,9 @@ def test_a13_in_progress_is_waited_for(stage: Stage) -> None:
     assert "Failed" not in settled_once(stage, done) and stage.effects() == 1
 
 
-def test_a13_a_conflict_that_names_the_object_is_fetched_and_compared(stage: Stage) -> None:
-    """A13: 409 duplicate with a reference: read that object; equal settles, different does not."""
+@check("A13", "409 that names the object")
+def a13_a_conflict_that_names_the_object_is_fetched_and_compared(stage: Stage) -> None:
+    """409 duplicate with a reference: read that object; equal settles, different does not."""
     stage.simulator.conduct(duplicate_completed="conflict_with_reference")
     stage.simulator.fault(reply="close")
     stage.worker()
@@ -99,8 +104,9 @@ def test_a13_a_conflict_that_names_the_object_is_fetched_and_compared(stage: Sta
     assert stage.effects() == 1 and len(stage.simulator.log().calls(foreign.provider_key)) == 1
 
 
-def test_a13_a_conflict_without_a_name_is_looked_up_or_handed_over(stage: Stage) -> None:
-    """A13: 409 duplicate and nothing else: look up; where that is not possible, hand over."""
+@check("A13", "409 that names nothing")
+def a13_a_conflict_without_a_name_is_looked_up_or_handed_over(stage: Stage) -> None:
+    """409 duplicate and nothing else: look up; where that is not possible, hand over."""
     stage.simulator.conduct(duplicate_completed="conflict")
     stage.simulator.fault(reply="close", times=2)
     looked_up, blind = stage.intend("72"), stage.intend("73", kind="resend-only")
@@ -112,8 +118,9 @@ def test_a13_a_conflict_without_a_name_is_looked_up_or_handed_over(stage: Stage)
     assert "Failed" not in stage.names(handed) and handed.owner == "payments-oncall"
 
 
-def test_a13_a_key_that_was_used_otherwise_stops_everything(stage: Stage) -> None:
-    """A13: the provider knows our key with other parameters: hand over, and mint no new key."""
+@check("A13", "the key was used with other parameters")
+def a13_a_key_that_was_used_otherwise_stops_everything(stage: Stage) -> None:
+    """The provider knows our key with other parameters: hand over, and mint no new key."""
     operation = stage.intend()
     headers = {"Idempotency-Key": operation.provider_key}
     body = {"order": "order-1", "amount": "1.00", "currency": "USD"}
@@ -126,8 +133,9 @@ def test_a13_a_key_that_was_used_otherwise_stops_everything(stage: Stage) -> Non
     assert handed.owner == "payments-oncall" and "needs_attention" in stage.log_of(worker)
 
 
-def test_a13_a_status_alone_is_never_a_success(stage: Stage) -> None:
-    """A13: a 200 without the object, or with a status that nobody declared, settles nothing."""
+@check("A13", "200 without the object")
+def a13_a_status_alone_is_never_a_success(stage: Stage) -> None:
+    """A 200 without the object, or with a status that nobody declared, settles nothing."""
     stage.simulator.conduct(duplicate_completed="current_state")
     silent, odd = stage.intend("silent"), stage.intend("odd", kind="polled")
     stage.simulator.fault(key=silent.provider_key, status=200, body="OK")

@@ -16,7 +16,7 @@ import httpx2
 
 from settled import Identity, Money, OperationView, Principal
 from settled.domain.identity import provider_key
-from tests.battery.stage import Stage
+from settled.verify.stage import Stage
 
 ENDPOINT = Principal("acme", "webhook-endpoint")
 WORDS = {

@@ -2,10 +2,10 @@
 
 from __future__ import annotations
 
-import pytest
-
-from settled import InvalidEvidence, OperationView, PermissionDenied
-from tests.battery.stage import AGENT, OPERATOR, Stage
+from settled import Identity, InvalidEvidence, OperationView, PermissionDenied
+from settled.verify.check import check, check_each, refused
+from settled.verify.intending import IntendingProcess
+from settled.verify.stage import AGENT, OPERATOR, Stage
 
 
 def killed_then_recovered(stage: Stage, kind: str, fault: str) -> OperationView:
@@ -25,76 +25,94 @@ def performed_and_killed(stage: Stage, *operations: OperationView) -> None:
     stage.simulator.release()
 
 
-def test_a1_an_intent_whose_process_died_is_found(stage: Stage) -> None:
-    """A1: the intent is committed and nothing else happens; a worker finds it in the agenda."""
-    operation = stage.intend()
+@check("A1", "committed, and its process killed")
+def a1_an_intent_whose_process_died_is_found(stage: Stage) -> None:
+    """The intent is committed and its process dies; a worker finds it in the agenda."""
+    with IntendingProcess(stage, "refund-request-9") as service:
+        service.wait_ready()
+        service.go()
+        assert service.answer()["version"] == 1
+        service.kill()
     stage.worker()
-    done = stage.wait(operation, "succeeded")
-    assert (stage.requests(), stage.effects()) == (1, 1)
+    done = stage.wait(Identity("acme", "refund", "refund-request-9"), "succeeded")
+    stage.expect(requests=1, effects=1)
     assert done.receipt is not None and done.reference == "re_1"
     stage.check_invariant(done, unsent=0)
 
 
-@pytest.mark.parametrize(
-    "fault", ["after_claim", "after_commit:Claimed", "before_commit:Dispatching"]
+@check_each(
+    "A2",
+    "killed with a claim, at {}",
+    ["after_claim", "after_commit:Claimed", "before_commit:Dispatching"],
 )
-def test_a2_killed_after_the_claim_and_before_dispatching(stage: Stage, fault: str) -> None:
-    """A2: owned and not sent: released, and dispatched once by another; nothing is unknown."""
+def a2_killed_after_the_claim_and_before_dispatching(stage: Stage, fault: str) -> None:
+    """Owned and not sent: released, and dispatched once by another; nothing is unknown."""
     done = killed_then_recovered(stage, "checked", fault)
     assert done.state == "succeeded"
     names = stage.names(done)
     assert names.count("Dispatching") == 1 and "OutcomeUnknown" not in names
     if fault != "after_claim":
         assert names[:4] == ["Intended", "Claimed", "Released", "Claimed"]
-    assert (stage.requests(), stage.effects()) == (1, 1)
+    stage.expect(requests=1, effects=1)
     stage.check_invariant(done, unsent=0)
 
 
-@pytest.mark.parametrize("fault", ["after_commit:Dispatching", "before_call:refund"])
-def test_a3_killed_before_the_request_leaves(stage: Stage, fault: str) -> None:
-    """A3: Dispatching is durable, so the request may be out: unknown, then by contract."""
+@check_each(
+    "A3",
+    "killed before the request leaves, at {}",
+    ["after_commit:Dispatching", "before_call:refund"],
+)
+def a3_killed_before_the_request_leaves(stage: Stage, fault: str) -> None:
+    """Dispatching is durable, so the request may be out: unknown, then by contract."""
     done = killed_then_recovered(stage, "refund", fault)
     names = stage.names(done)
     assert done.state == "succeeded" and names.count("Dispatching") == 2
     assert stage.fields(done, "OutcomeUnknown")[0]["cause"] == "owner_gone"
-    assert (stage.requests(), stage.effects()) == (1, 1)
+    stage.expect(requests=1, effects=1)
     stage.check_invariant(done, unsent=1)
 
 
-@pytest.mark.parametrize("fault", ["after_call:refund", "before_commit:Succeeded"])
-def test_a4_killed_before_the_reply_is_recorded(stage: Stage, fault: str) -> None:
-    """A4: the effect exists and its receipt does not; another worker resends the same request."""
+@check_each(
+    "A4",
+    "performed, and killed before the reply is recorded, at {}",
+    ["after_call:refund", "before_commit:Succeeded"],
+)
+def a4_killed_before_the_reply_is_recorded(stage: Stage, fault: str) -> None:
+    """The effect exists and its receipt does not; another worker resends the same request."""
     done = killed_then_recovered(stage, "refund", fault)
     names = stage.names(done)
     assert done.state == "succeeded" and names.count("Dispatching") == 2
     assert stage.fields(done, "OutcomeUnknown")[0]["cause"] == "owner_gone"
-    assert (stage.requests(), stage.effects()) == (2, 1)
+    stage.expect(requests=2, effects=1)
     assert done.receipt is not None and done.reference == "re_1"
     assert stage.fields(done, "Succeeded")[0]["replayed"] is True
     stage.check_invariant(done, unsent=0)
 
 
-def test_a4_killed_from_outside_while_the_provider_performs(stage: Stage) -> None:
-    """A4: as above, without a fault point: SIGKILL while the reply is on its way."""
+@check("A4", "performed, and killed while the reply is on its way")
+def a4_killed_from_outside_while_the_provider_performs(stage: Stage) -> None:
+    """As above, without a fault point: SIGKILL while the reply is on its way."""
     operation = stage.intend()
     performed_and_killed(stage, operation)
     stage.worker("second")
     done = stage.wait(operation, "succeeded")
     assert stage.names(done).count("Dispatching") == 2 and "OutcomeUnknown" in stage.names(done)
-    assert (stage.requests(), stage.effects()) == (2, 1)
+    stage.expect(requests=2, effects=1)
     assert done.receipt is not None
     stage.check_invariant(done, unsent=0)
 
 
-def test_a4_killed_once_the_receipt_is_durable(stage: Stage) -> None:
-    """A4: after the commit of Succeeded nothing is left to do: no event, no request."""
+@check("A4", "killed once the receipt is durable")
+def a4_killed_once_the_receipt_is_durable(stage: Stage) -> None:
+    """After the commit of Succeeded nothing is left to do: no event, no request."""
     done = killed_then_recovered(stage, "refund", "after_commit:Succeeded")
     assert stage.names(done) == ["Intended", "Claimed", "Dispatching", "Succeeded"]
-    assert (stage.requests(), stage.effects()) == (1, 1)
+    stage.expect(requests=1, effects=1)
 
 
-def test_a5_replies_lost_on_the_wire(stage: Stage) -> None:
-    """A5: performed, and the reply is lost in each way that a wire has; no crash is involved."""
+@check("A5", "performed, and the reply is lost in five ways")
+def a5_replies_lost_on_the_wire(stage: Stage) -> None:
+    """Performed, and the reply is lost in each way that a wire has; no crash is involved."""
     ways = ("close", "reset", "cut_status_line", "cut_body", "garbage")
     operations = [stage.intend(way) for way in ways]
     for operation, way in zip(operations, ways, strict=True):
@@ -109,22 +127,23 @@ def test_a5_replies_lost_on_the_wire(stage: Stage) -> None:
     stage.check_invariant(*operations, unsent=0)
 
 
-def test_a6_without_key_and_lookup_nothing_is_sent_again(stage: Stage) -> None:
-    """A6: as A4, and nobody can be asked: handed over, and settled by a person with evidence."""
+@check("A6", "performed and killed, without key and lookup")
+def a6_without_key_and_lookup_nothing_is_sent_again(stage: Stage) -> None:
+    """As A4, and nobody can be asked: handed over, and settled by a person with evidence."""
     stage.simulator.conduct(key="none")
     operation = stage.intend(kind="nothing")
     performed_and_killed(stage, operation)
     stage.worker("second")
     handed = stage.wait(operation, "handed_over")
     assert handed.owner == "payments-oncall" and handed.reason
-    assert (stage.requests(), stage.effects()) == (1, 1)
+    stage.expect(requests=1, effects=1)
     settle = stage.app.operations.settle
     seen = {"statement": "line 7 of 2026-11-30"}
-    with pytest.raises(PermissionDenied):
+    with refused(PermissionDenied):
         settle(
             handed, outcome="succeeded", evidence=seen, by=AGENT, reason="it is on the statement"
         )
-    with pytest.raises(InvalidEvidence):
+    with refused(InvalidEvidence):
         settle(
             handed, outcome="succeeded", evidence={}, by=OPERATOR, reason="it is there, I am sure"
         )
@@ -137,12 +156,13 @@ def test_a6_without_key_and_lookup_nothing_is_sent_again(stage: Stage) -> None:
         reference="re_1",
     )
     assert done.state == "succeeded" and done.reference == "re_1"
-    assert (stage.requests(), stage.effects()) == (1, 1)
+    stage.expect(requests=1, effects=1)
     stage.check_invariant(done, unsent=0)
 
 
-def test_a7_window_over_it_is_looked_up_or_handed_over(stage: Stage) -> None:
-    """A7: as A4, and the provider has forgotten the keys: a resend would perform it again."""
+@check("A7", "performed and killed, the window of the key over")
+def a7_window_over_it_is_looked_up_or_handed_over(stage: Stage) -> None:
+    """As A4, and the provider has forgotten the keys: a resend would perform it again."""
     stage.simulator.conduct(retention_seconds=0)
     looked_up, blind = (
         stage.intend("72", kind="lookup-only"),
@@ -153,5 +173,5 @@ def test_a7_window_over_it_is_looked_up_or_handed_over(stage: Stage) -> None:
     done, handed = stage.wait(looked_up, "succeeded"), stage.wait(blind, "handed_over")
     assert stage.fields(done, "Succeeded")[0]["via"] == "lookup"
     assert done.receipt is not None and handed.owner == "payments-oncall"
-    assert (stage.requests(), stage.effects()) == (2, 2)
+    stage.expect(requests=2, effects=2)
     stage.check_invariant(done, handed, unsent=0)

@@ -1,14 +1,13 @@
-"""A worker that stands still between Dispatching and the first byte, and thaws too late."""
+"""A36: a worker that stands still between Dispatching and the first byte, and thaws too late."""
 
 from __future__ import annotations
 
 import os
 
-import pytest
-
 from settled import OperationView
 from settled.infrastructure.testing.journal_units import eventually
-from tests.battery.stage import Stage, WorkerProcess
+from settled.verify.check import check, check_each
+from settled.verify.stage import Stage, WorkerProcess
 
 
 def frozen_before_sending(stage: Stage, kind: str) -> tuple[OperationView, WorkerProcess]:
@@ -26,9 +25,9 @@ def permit_is_over(stage: Stage, operation: OperationView) -> bool:
     return stage.app.journal.time() > until
 
 
-@pytest.mark.parametrize("kind", ["curt", "quick-lookup"])
-def test_a36_a_thawed_worker_does_not_send(stage: Stage, kind: str) -> None:
-    """A36: others went on meanwhile, by resending or looking up; the thawed one sends nothing."""
+@check_each("A36", "frozen before the first byte, thawed too late ({})", ["curt", "quick-lookup"])
+def a36_a_thawed_worker_does_not_send(stage: Stage, kind: str) -> None:
+    """Others went on meanwhile, by resending or looking up; the thawed one sends nothing."""
     operation, frozen = frozen_before_sending(stage, kind)
     stage.worker("second")
     done = stage.wait(operation, "succeeded")
@@ -37,13 +36,14 @@ def test_a36_a_thawed_worker_does_not_send(stage: Stage, kind: str) -> None:
     eventually(lambda: "EvidenceRecorded" in stage.names(operation))
     (evidence,) = stage.fields(operation, "EvidenceRecorded")
     assert (evidence["answered"], evidence["via"]) == ("not_sent", "reply")
-    assert (stage.requests(), stage.effects()) == (1, 1)
+    stage.expect(requests=1, effects=1)
     assert stage.get(operation).state == "succeeded"
     stage.check_invariant(done)
 
 
-def test_a36_absence_permits_no_dispatch_while_the_sender_is_silent(stage: Stage) -> None:
-    """A36: the provider deduplicates nothing, and nothing is found: still no second dispatch.
+@check("A36", "frozen, nothing found, nothing deduplicated")
+def a36_absence_permits_no_dispatch_while_the_sender_is_silent(stage: Stage) -> None:
+    """The provider deduplicates nothing, and nothing is found: still no second dispatch.
 
     Once the sender thaws and reports that it sent nothing, it is known, and is sent once.
     """
@@ -58,11 +58,12 @@ def test_a36_absence_permits_no_dispatch_while_the_sender_is_silent(stage: Stage
     frozen.thaw()
     done = stage.wait(operation, "succeeded")
     assert stage.names(done).count("Dispatching") == 2
-    assert (stage.requests(), stage.effects()) == (1, 1)
+    stage.expect(requests=1, effects=1)
 
 
-def test_a36_absence_permits_no_dispatch_when_the_sender_died(stage: Stage) -> None:
-    """A36: a killed sender may have sent; with no key, looking goes on and nothing is sent."""
+@check("A36", "killed, nothing found, nothing deduplicated")
+def a36_absence_permits_no_dispatch_when_the_sender_died(stage: Stage) -> None:
+    """A killed sender may have sent; with no key, looking goes on and nothing is sent."""
     operation, frozen = frozen_before_sending(stage, "unkeyed")
     frozen.kill()
     stage.worker("second")

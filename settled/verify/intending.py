@@ -1,0 +1,81 @@
+"""A process that intends one refund when it is told to, and those who start it.
+
+`python -m settled.verify.intending URL ID` says "ready" when the store is open, waits for a line,
+intends, prints what it was given, and ends when its standard input does.
+"""
+
+from __future__ import annotations
+
+import json
+import subprocess
+import sys
+from typing import Any
+
+import settled
+from settled import Money
+from settled.verify.stage import AGENT, Stage
+
+_READY = "ready\n"
+
+
+class IntendingProcess:
+    """Such a process, seen from the one that started it."""
+
+    def __init__(self, stage: Stage, operation_id: str) -> None:
+        self._process = subprocess.Popen(
+            [sys.executable, "-m", "settled.verify.intending", stage.url, operation_id],
+            env=stage.environment(),
+            stdin=subprocess.PIPE,
+            stdout=subprocess.PIPE,
+            text=True,
+        )
+
+    def __enter__(self) -> IntendingProcess:
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self._process.__exit__(None, None, None)  # closes its pipes and waits: it ends by itself
+
+    def wait_ready(self) -> None:
+        """Wait until it has opened the store."""
+        assert self._process.stdout is not None
+        assert self._process.stdout.readline() == _READY, "it could not open the store"
+
+    def go(self) -> None:
+        """Let it intend."""
+        assert self._process.stdin is not None
+        self._process.stdin.write("go\n")
+        self._process.stdin.flush()
+
+    def answer(self) -> dict[str, Any]:
+        """Return the key and the version that it was given."""
+        assert self._process.stdout is not None
+        said: dict[str, Any] = json.loads(self._process.stdout.readline())
+        return said
+
+    def kill(self) -> None:
+        """SIGKILL: it closes nothing."""
+        self._process.kill()
+        self._process.wait(10)
+
+
+def main(url: str, operation_id: str) -> None:
+    """Intend at the word of whoever started this process."""
+    from settled.verify import kinds
+
+    with settled.open(url, kinds=[kinds.refund]) as app:
+        _say(_READY)
+        sys.stdin.readline()
+        params = kinds.RefundParams(order="order-72", amount=Money("30.00", "USD"))
+        view = app.operations.intend(kinds.refund, operation_id, params, by=AGENT)
+        _say(json.dumps({"key": view.provider_key, "version": view.version}) + "\n")
+        sys.stdin.read()
+
+
+def _say(line: str) -> None:
+    sys.stdout.write(line)
+    sys.stdout.flush()
+
+
+if __name__ == "__main__":
+    main(*sys.argv[1:])

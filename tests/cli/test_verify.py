@@ -1,0 +1,140 @@
+"""`settled verify` as a user runs it, and what it says of a promise that does not hold."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from pathlib import Path
+from urllib.parse import urlsplit
+
+import psycopg
+import pytest
+
+from settled.cli.verify import NOT_BUILT, exit_code
+from settled.domain.errors import InvalidInput, InvalidStoreUrl
+from settled.infrastructure.simulator.client import SimulatorClient
+from settled.infrastructure.testing.simulator_fixtures import simulator, simulator_process
+from settled.verify.catalogue import PROMISES
+from settled.verify.check import Check, registered
+from settled.verify.ground import Ground, ground
+from settled.verify.runner import Result, Verdict, run
+from settled.verify.stage import Stage
+from tests.cli.runner import CommandLine
+
+__all__ = ["simulator", "simulator_process"]
+
+
+@pytest.fixture
+def place(store_url: str) -> Iterator[Ground]:
+    """Where checks may run."""
+    with ground(store_url, keep=False) as open_ground:
+        yield open_ground
+
+
+def left_over(url: str, folder: Path) -> list[str]:
+    """Return what is left of runs: schemas, or folders beside the user's file."""
+    if urlsplit(url).scheme == "sqlite":
+        return [path.name for path in folder.glob("settled-verify-*")]
+    with psycopg.connect(url) as connection:
+        found = connection.execute(
+            "SELECT nspname FROM pg_namespace WHERE nspname LIKE 'settled_verify%'"
+        )
+        return [name for (name,) in found]
+
+
+def test_it_holds_and_leaves_nothing(bare: CommandLine, tmp_path: Path) -> None:
+    """Two promises on a user's database: the verdicts and figures, and nothing of it is left."""
+    done = bare("verify", "--db", bare.url, "--only", "A1,A4", "--seed", "7", "--json")
+    assert done.code == 0, done.err
+    document = done.document
+    assert (document["verdict"], document["seed"]) == ("holds", 7)
+    expected = [check.title for check in registered() if check.id in ("A1", "A4")]
+    assert [result["title"] for result in document["results"]] == expected
+    assert {result["verdict"] for result in document["results"]} == {"holds"}
+    first, killed, *_ = document["results"]
+    assert first["evidence"] == {"attempts": 1, "requests": 1, "effects": 1, "receipt": "re_1"}
+    assert killed["evidence"] == {"attempts": 2, "requests": 2, "effects": 1, "receipt": "re_1"}
+    assert {"settled", "eventsourcing", "database"} <= set(document["versions"])
+    assert document["kept"] == [] == left_over(bare.url, tmp_path)
+    assert not (tmp_path / "settled.db").exists(), "the user's own file is not made"
+
+
+def test_what_is_not_built_is_said(bare: CommandLine, tmp_path: Path) -> None:
+    """A promise without a check is no success: it is listed, and the exit code is another one."""
+    done = bare("verify", "--db", bare.url, "--only", "a14, a1", "--keep", TMPDIR=str(tmp_path))
+    assert done.code == NOT_BUILT, done.err
+    lines = [line.split("  ") for line in done.out.splitlines() if line.startswith("A")]
+    assert [(line[0], "not built" in line) for line in lines] == [("A1", False), ("A14", True)]
+    assert len(left_over(bare.url, tmp_path)) == 1, "kept, as it was asked for"
+
+
+def test_an_unknown_check_is_named(bare: CommandLine) -> None:
+    """A mistyped id must not look like a run in which everything held."""
+    done = bare("verify", "--db", bare.url, "--only", "A1,A99", "--json")
+    assert done.code == 2
+    assert "A99" in done.error["message"]
+
+
+def test_a_folder_that_does_not_exist_is_named(tmp_path: Path) -> None:
+    """Nothing can be made beside a file in a folder that is not there."""
+    with pytest.raises(InvalidStoreUrl, match="beside"):
+        with ground(f"sqlite:///{tmp_path / 'missing' / 'shop.db'}", keep=False):
+            pass
+
+
+def wrong(stage: Stage) -> None:
+    """Expect two effects of one refund: so a product that sends twice would look."""
+    stage.worker()
+    stage.wait(stage.intend(), "succeeded")
+    stage.expect(requests=2, effects=2)
+
+
+def broken(stage: Stage) -> None:
+    """End otherwise than by an assertion."""
+    stage.simulator.wait(calls=1, seconds=0.01)
+
+
+def never(stage: Stage) -> None:
+    """Must not be run."""
+    raise AssertionError("a check that does not belong here was run")
+
+
+def test_what_falls_short_is_reported(place: Ground, simulator: SimulatorClient) -> None:
+    """A promise that does not hold: the verdict, why, where, the figures, the events."""
+    told: list[Result] = []
+    checks = [Check("A1", "wrong", wrong), Check("A1", "broken", broken)]
+    report = run(place, simulator, checks, only=["A1", "A2"], seed=1, tell=told.append)
+    assert report.verdict is Verdict.FALLS_SHORT and exit_code(report) == 1
+    first, second, third = report.results
+    assert told == [first, second]
+    assert first.verdict is second.verdict is Verdict.FALLS_SHORT
+    assert "saw 1 requests" in first.why and "test_verify.py, line" in first.why
+    assert first.evidence is not None
+    assert (first.evidence.attempts, first.evidence.effects) == (1, 1)
+    (events,) = first.streams.values()
+    assert events == ["Intended", "Claimed", "Dispatching", "Succeeded"]
+    assert second.why.startswith("TimeoutError: ")
+    assert third.verdict is Verdict.NOT_BUILT
+    assert list(place.folder.glob("A*")) == [], "what it worked with is gone"
+
+
+def test_what_cannot_be_run_here_is_not_run(place: Ground, simulator: SimulatorClient) -> None:
+    """A check for another database, and one that would stop the user's server."""
+    others = frozenset({"sqlite", "postgresql"} - {place.dialect})
+    checks = [
+        Check("A25", "elsewhere", never, databases=others),
+        Check("A28", "stops servers", never, own_server=True),
+    ]
+    report = run(place, simulator, checks, only=["A25", "A28"], seed=1)
+    found = [result.verdict for result in report.results]
+    assert found == [Verdict.DOES_NOT_APPLY, Verdict.NEEDS_OWN_SERVER]
+    assert exit_code(report) == 0
+
+
+def test_every_check_belongs_to_a_promise(place: Ground, simulator: SimulatorClient) -> None:
+    """A check under an id that there is not would never run."""
+    assert {check.id for check in registered()} <= set(PROMISES)
+    assert list(PROMISES) == [f"A{number}" for number in range(1, 41)]
+    titles = [(check.id, check.title) for check in registered()]
+    assert len(set(titles)) == len(titles)
+    with pytest.raises(InvalidInput):
+        run(place, simulator, registered(), only=["A41"], seed=1)
