@@ -5,8 +5,8 @@ from __future__ import annotations
 import settled
 from settled import EffectPossible, OperationView
 from settled.infrastructure.testing.journal_units import eventually
+from settled.verify.stage import AGENT, OPERATOR, Stage
 from tests.battery import mail_kinds
-from tests.battery.stage import AGENT, OPERATOR, ROOT, Stage
 
 
 def test_case_06_a_message_whose_answer_came_too_late(stage: Stage) -> None:
@@ -17,8 +17,7 @@ def test_case_06_a_message_whose_answer_came_too_late(stage: Stage) -> None:
     before = stage.names(refund)
 
     stage.simulator.fault(delay_after_seconds=3 * mail_kinds.CLIENT_SECONDS)
-    kinds = str(ROOT / "tests" / "battery" / "mail_kinds.py")
-    stage.worker("mailer", environment={"SETTLED_KINDS": kinds})
+    stage.worker("mailer", environment={"SETTLED_KINDS": mail_kinds.__file__})
     with settled.open(stage.url, kinds=[mail_kinds.mail]) as app:
         sent = app.operations.intend(
             "mail", "refund-request-9/confirmation", {"to": "ada@acme.example"}, by=AGENT
