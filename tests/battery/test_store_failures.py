@@ -164,7 +164,7 @@ def test_case_19_the_database_dies_in_the_middle_of_recovery(
         "second",
         concurrency=40,
         lease_seconds=lease_seconds,
-        fault=f"after_claim@3=touch:{scanning},before_claim@4=wait:{go_on}",
+        fault=f"after_claim@3=touch:{scanning},after_claim@3=wait:{go_on}",
     )
     eventually(scanning.exists)
     server.stop("immediate")
