@@ -253,7 +253,7 @@ class Worker:
         mine = [row for row in rows if row.parked_at is None]
         try:
             loaded = await asyncio.to_thread(lambda: list(self.ledger.load_rows(mine)))
-        except StoreError as error:
+        except Exception as error:  # rows that were taken must not stay with nobody at work on them
             loaded = [(row, error) for row in mine]
         for row, machine in loaded:
             task = asyncio.create_task(self._one(runner, epoch, row, machine))
