@@ -15,7 +15,7 @@ from decimal import Decimal
 from typing import Any, Literal, NamedTuple, cast
 from urllib.parse import parse_qsl
 
-from settled.infrastructure.simulator.plan import CompletedDuplicate, Conduct
+from settled.infrastructure.simulator.plan import CompletedDuplicate, Conduct, Pending
 from settled.infrastructure.simulator.record import Effect, RequestLine
 
 _AMOUNT = re.compile(r"[0-9]{1,18}(\.[0-9]{1,6})?", re.ASCII)
@@ -233,9 +233,10 @@ class SimulatedProvider:
         return effect if effect is not None and effect.resource == resource else None
 
     def _polled(self, effect: Effect, now: float) -> Effect:
-        pending = self.conduct.pending
-        if effect.status != "pending" or pending is None:
+        if effect.status != "pending":
             return effect
+        # Of a provider that makes nothing pending any more, what still was is final when read.
+        pending = self.conduct.pending or Pending(polls=1)
         polls = effect.polls + 1
         by_polls = pending.polls is not None and polls >= pending.polls
         by_time = pending.seconds is not None and now >= effect.at + pending.seconds
@@ -265,6 +266,8 @@ def _parameters(request: RequestLine) -> str:
 
 
 def _answers(effect: Effect, query: dict[str, str]) -> bool:
+    if query.get("key", effect.key) != effect.key:
+        return False  # asked for by its key among very many: the fields are not looked at
     shown = {**effect.fields, "key": effect.key}
     return all(str(shown.get(name)) == query[name] for name in _LOOKUP_FIELDS if name in query)
 

@@ -118,13 +118,13 @@ async def write_answer(
             writer.write(head + content[: len(content) // 2])
         case Delivery.GARBAGE:
             writer.write(_GARBAGE)
-        case Delivery.CLOSE:
-            pass
-        case Delivery.RESET:
+        case Delivery.RESET if not writer.is_closing():
             # With lingering on and zero seconds of it, closing sends RST in place of FIN.
             connection: socket.socket = writer.get_extra_info("socket")
             connection.setsockopt(socket.SOL_SOCKET, socket.SO_LINGER, struct.pack("ii", 1, 0))
             writer.transport.abort()
+        case Delivery.CLOSE | Delivery.RESET:
+            pass  # a client that was killed in its call has closed the connection itself
     try:
         await writer.drain()
     except ConnectionError:

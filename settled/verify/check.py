@@ -14,9 +14,12 @@ from settled.verify.stage import Stage
 DATABASES = frozenset({"sqlite", "postgresql"})
 """The dialects of the journal, as a check names those that it applies to."""
 
+SQLITE = frozenset({"sqlite"})
+POSTGRESQL = frozenset({"postgresql"})
+
 _MODULES = (
-    *("crashes", "starts", "answers", "changes", "stalls"),
-    *("permits", "contradictions", "webhooks", "fairness"),
+    *("crashes", "starts", "answers", "decisions", "changes", "stalls", "outages", "clocks"),
+    *("disks", "load", "copies", "permits", "contradictions", "webhooks", "groups", "fairness"),
 )
 
 Run = Callable[[Stage], None]
@@ -30,6 +33,7 @@ class Check:
 
     Several checks may share the id of the promise that they are about. `own_server` says that it
     stops the database or fills its disk, which it may do to no server that is not its own.
+    `package` is what it needs beyond what settled itself does, as it is imported.
     """
 
     id: str
@@ -37,31 +41,44 @@ class Check:
     run: Run
     databases: frozenset[str] = DATABASES
     own_server: bool = False
+    package: str = ""
 
 
 _registered: list[Check] = []
 
 
 def check(
-    id: str, title: str, *, databases: frozenset[str] = DATABASES, own_server: bool = False
+    id: str,
+    title: str,
+    *,
+    databases: frozenset[str] = DATABASES,
+    own_server: bool = False,
+    package: str = "",
 ) -> Callable[[Run], Run]:
     """Register a function as a check of the promise with this id."""
 
     def register(run: Run) -> Run:
-        _registered.append(Check(id, title, run, databases, own_server))
+        _registered.append(Check(id, title, run, databases, own_server, package))
         return run
 
     return register
 
 
 def check_each(
-    id: str, title: str, values: Sequence[Value]
+    id: str,
+    title: str,
+    values: Sequence[Value],
+    *,
+    databases: frozenset[str] = DATABASES,
+    own_server: bool = False,
+    package: str = "",
 ) -> Callable[[Parametrised[Value]], Parametrised[Value]]:
     """Register a function once for each value; `{}` in the title stands for the value."""
 
     def register(run: Parametrised[Value]) -> Parametrised[Value]:
         for value in values:
-            _registered.append(Check(id, title.format(value), _given(run, value)))
+            given, named = _given(run, value), title.format(value)
+            _registered.append(Check(id, named, given, databases, own_server, package))
         return run
 
     return register

@@ -7,7 +7,8 @@ import os
 from settled import OperationView
 from settled.infrastructure.testing.journal_units import eventually
 from settled.verify.check import check, check_each
-from settled.verify.stage import Stage, WorkerProcess
+from settled.verify.stage import Stage
+from settled.verify.worker import WorkerProcess
 
 
 def frozen_before_sending(stage: Stage, kind: str) -> tuple[OperationView, WorkerProcess]:

@@ -1,7 +1,8 @@
 """A process that intends one refund when it is told to, and those who start it.
 
-`python -m settled.verify.intending URL ID` says "ready" when the store is open, waits for a line,
-intends, prints what it was given, and ends when its standard input does.
+`python -m settled.verify.intending URL ID` says "ready" when the store is open, intends at each
+line that it reads, prints what it was given or which error it met, and ends when its standard input
+does.
 """
 
 from __future__ import annotations
@@ -12,7 +13,7 @@ import sys
 from typing import Any
 
 import settled
-from settled import Money
+from settled import Money, SettledError
 from settled.verify.stage import AGENT, Stage
 
 _READY = "ready\n"
@@ -48,10 +49,15 @@ class IntendingProcess:
         self._process.stdin.flush()
 
     def answer(self) -> dict[str, Any]:
-        """Return the key and the version that it was given."""
+        """Return the key and the version that it was given, or the error and its message."""
         assert self._process.stdout is not None
         said: dict[str, Any] = json.loads(self._process.stdout.readline())
         return said
+
+    @property
+    def pid(self) -> int:
+        """The process id."""
+        return self._process.pid
 
     def kill(self) -> None:
         """SIGKILL: it closes nothing."""
@@ -65,11 +71,14 @@ def main(url: str, operation_id: str) -> None:
 
     with settled.open(url, kinds=[kinds.refund]) as app:
         _say(_READY)
-        sys.stdin.readline()
         params = kinds.RefundParams(order="order-72", amount=Money("30.00", "USD"))
-        view = app.operations.intend(kinds.refund, operation_id, params, by=AGENT)
-        _say(json.dumps({"key": view.provider_key, "version": view.version}) + "\n")
-        sys.stdin.read()
+        for _ in sys.stdin:
+            try:
+                view = app.operations.intend(kinds.refund, operation_id, params, by=AGENT)
+                told = {"key": view.provider_key, "version": view.version}
+            except SettledError as error:
+                told = {"error": type(error).__name__, "message": str(error)}
+            _say(json.dumps(told) + "\n")
 
 
 def _say(line: str) -> None:

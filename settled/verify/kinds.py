@@ -33,7 +33,7 @@ from settled.domain.contract import (
     RetentionKind,
 )
 from settled.infrastructure.simulator.contract import simulator_contract
-from settled.verify.stage import PROVIDER_VARIABLE
+from settled.verify.provider import PROVIDER_VARIABLE
 
 PSP_URL = os.environ.get(PROVIDER_VARIABLE, "http://127.0.0.1:9")
 BY_KEY = {LookupBy.KEY: "{url}?key={key}"}
@@ -266,6 +266,26 @@ patient_nothing = _kind(
 )
 batch = _kind("batch", COMPARES_NOTHING, headers={"x-batch": "2026-11"})
 """Where the provider takes the batch for the key: all its operations have the same one."""
+
+
+def _soaked(name: str, contract: ProviderContract) -> Kind[Any]:
+    """Return a kind of the soak: impatient with the provider, and persistent."""
+    seconds = timedelta(seconds=2)
+    poll = Poll(first=timedelta(seconds=0.05), longest=timedelta(seconds=1))
+    return _kind(
+        name,
+        replace(contract, outcomes=replace(contract.outcomes, poll=poll)),
+        retry=FullJitter(0.05, 0.5, 12),
+        call_timeout=seconds,
+        permit=seconds,
+        notify_every=timedelta(hours=1),
+    )
+
+
+soaked = _soaked("soaked", FULL)
+soaked_resend = _soaked("soaked-resend", RESEND_ONLY)
+soaked_lookup = _soaked("soaked-lookup", LOOKUP_ONLY)
+soaked_nothing = _soaked("soaked-nothing", NOTHING)
 
 comment = Kind(
     "comment",

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 import os
 import random
 import select
@@ -11,76 +10,91 @@ import subprocess
 import sys
 import threading
 from collections.abc import Generator
-from contextlib import contextmanager
+from contextlib import ExitStack, contextmanager
 from dataclasses import dataclass, field
 from datetime import datetime
 from pathlib import Path
 from typing import Any
 
 import settled
-from settled import HistoryEntry, Identity, Money, OperationView, Principal
+from settled import Identity, Money, OperationView, Principal
 from settled.infrastructure.clock import elapsed_seconds
 from settled.infrastructure.simulator.client import SimulatorClient
+from settled.infrastructure.testing.postgres_server import PostgresServer
+from settled.verify.invariant import check_invariant
+from settled.verify.provider import PROVIDER_VARIABLE
+from settled.verify.worker import WorkerProcess
 
 KINDS = "settled.verify.kinds"
-PROVIDER_VARIABLE = "PSP_URL"
 AGENT = Principal("acme", "support-agent")
 OPERATOR = Principal("acme", "ada", frozenset({"operator"}))
 APPROVER = Principal("acme", "grace", frozenset({"approver"}))
-CLOCK_SLACK_SECONDS = 0.05
-"""How far the provider's clock and the store's may be apart on one host."""
+CREW_SIZE = 3
+"""How many workers a check has that is about several, unless the run was asked for others."""
 
-
-class WorkerProcess:
-    """A `settled worker` in a process of its own."""
-
-    def __init__(self, name: str, process: subprocess.Popen[str]) -> None:
-        self.name = name
-        self.process = process
-
-    @property
-    def pid(self) -> int:
-        """The process id."""
-        return self.process.pid
-
-    def kill(self) -> None:
-        """SIGKILL: no handler runs."""
-        self.process.kill()
-        self.process.wait(10)
-
-    def freeze(self) -> None:
-        """SIGSTOP: it stands still between two instructions."""
-        self.process.send_signal(signal.SIGSTOP)
-
-    def thaw(self) -> None:
-        """SIGCONT."""
-        self.process.send_signal(signal.SIGCONT)
-
-    def terminate(self, timeout_seconds: float = 30) -> int:
-        """SIGTERM, and wait for the drained end; returns the exit status."""
-        self.process.terminate()
-        return self.process.wait(timeout_seconds)
-
-    def wait_killed(self, timeout_seconds: float = 30) -> None:
-        """Wait until a fault point has killed it."""
-        assert self.process.wait(timeout_seconds) == -signal.SIGKILL
+READY_SECONDS = 30.0
 
 
 @dataclass
 class Stage:
-    """What a check needs. `app` is the service's side, in this process and without a worker."""
+    """What a check needs. `app` is the service's side, in this process and without a worker.
+
+    `boundaries` says where something was killed, frozen or lost, in the order in which it was
+    planned. `cleaning` is done when the stage is closed. `crew_size` is how many workers a check
+    has that is about several.
+    """
 
     url: str
     simulator: SimulatorClient
     folder: Path
     app: settled.App
     chance: random.Random
+    own_server: PostgresServer | None = None
+    crew_size: int = CREW_SIZE
     workers: list[WorkerProcess] = field(default_factory=list[WorkerProcess])
+    boundaries: list[str] = field(default_factory=list[str])
+    cleaning: ExitStack = field(default_factory=ExitStack)
     _commits: int = 0
 
-    def worker(
+    @property
+    def server(self) -> PostgresServer:
+        """The server that this stage may stop. Only checks with `own_server` have one."""
+        assert self.own_server is not None, "the check says that it needs no server of its own"
+        return self.own_server
+
+    def crash_server(self) -> None:
+        """Stop the database without a checkpoint, and start it again."""
+        self.strike("PostgreSQL stopped (immediate)")
+        self.server.stop("immediate")
+        self.server.start()
+
+    def strike(self, boundary: str) -> None:
+        """Note where something was killed, frozen or lost."""
+        self.boundaries.append(boundary)
+
+    def move(self, url: str) -> None:
+        """Go on at another store, or at the same one when it was put in the place of another."""
+        self.app.close()
+        self.url = url
+        self.app = _open(url)
+
+    def crew(self, **settings: Any) -> list[WorkerProcess]:
+        """Start several workers, as many as the run was asked for."""
+        names = [f"worker-{number}" for number in range(1, self.crew_size + 1)]
+        crew = [self.start_worker(name, **settings) for name in names]
+        for worker in crew:
+            self._wait_ready(worker, fault="")
+        return crew
+
+    def worker(self, name: str = "worker", *, fault: str = "", **settings: Any) -> WorkerProcess:
+        """Start a worker and wait until it is enrolled; `settings` as in `start_worker`."""
+        worker = self.start_worker(name, fault=fault, **settings)
+        self._wait_ready(worker, fault)
+        return worker
+
+    def start_worker(
         self,
-        name: str = "worker",
+        name: str,
         *,
         fault: str = "",
         lease_seconds: float = 1.0,
@@ -88,29 +102,30 @@ class Stage:
         kinds: str = "",
         environment: dict[str, str] | None = None,
         options: tuple[str, ...] = (),
-        program: tuple[str, ...] = ("-m", "settled"),
     ) -> WorkerProcess:
-        """Start a worker and wait until it is enrolled. `kinds` names one kind to serve alone."""
+        """Start a worker. `kinds` names one kind to serve alone."""
         env = {**self.environment(), **(environment or {})}
         if kinds:
             env["SETTLED_KINDS"] = f"{KINDS}:{kinds}"
         if fault:
             env["SETTLED_FAULT"] = fault
-        command = [sys.executable, *program, "worker", "--json", "--name", name]
-        command += ["--lease-seconds", str(lease_seconds), "--concurrency", str(concurrency)]
-        log = open(self.folder / f"{name}-{len(self.workers)}.log", "w")  # noqa: SIM115
-        process = subprocess.Popen(
-            [*command, "--idle-seconds", "0.02", *options],
-            env=env,
-            stdout=subprocess.PIPE,
-            stderr=log,
-            text=True,
-            cwd=self.folder,
-        )
-        log.close()
-        worker = WorkerProcess(name, process)
+            self.strike(fault)
+        command = [sys.executable, "-m", "settled.verify.minded", "worker", "--json"]
+        command += ["--name", name, "--idle-seconds", "0.02", "--concurrency", str(concurrency)]
+        with self._log_file(name, len(self.workers)).open("w") as log:
+            process = subprocess.Popen(
+                [*command, "--lease-seconds", str(lease_seconds), *options],
+                env=env,
+                stdin=subprocess.PIPE,
+                stdout=subprocess.PIPE,
+                stderr=log,
+                text=True,
+                cwd=self.folder,
+            )
+        worker = WorkerProcess(name, process, self.strike)
         self.workers.append(worker)
-        self._wait_ready(worker, fault)
+        if "=stop" in fault:
+            worker.see_thawed()
         return worker
 
     def environment(self) -> dict[str, str]:
@@ -126,19 +141,18 @@ class Stage:
         }
 
     def _wait_ready(self, worker: WorkerProcess, fault: str) -> None:
-        assert worker.process.stdout is not None
-        ready, _, _ = select.select([worker.process.stdout], [], [], 30)
-        line = worker.process.stdout.readline() if ready else ""
-        if not line and "=kill" in fault and worker.process.wait(10) == -signal.SIGKILL:
+        if worker.ready(READY_SECONDS):
+            return
+        if "=kill" in fault and worker.process.wait(READY_SECONDS) == -signal.SIGKILL:
             return  # the fault was faster than the announcement
-        if not line:
-            raise AssertionError(f"{worker.name} did not start:\n{self.log_of(worker)}")
-        json.loads(line)
+        raise AssertionError(f"{worker.name} did not start:\n{self.log_of(worker)}")
 
     def log_of(self, worker: WorkerProcess) -> str:
         """Return what a worker wrote to its standard error."""
-        number = self.workers.index(worker)
-        return (self.folder / f"{worker.name}-{number}.log").read_text()
+        return self._log_file(worker.name, self.workers.index(worker)).read_text()
+
+    def _log_file(self, name: str, number: int) -> Path:
+        return self.folder / f"{name}-{number}.log"
 
     def intend(
         self,
@@ -266,74 +280,51 @@ class Stage:
         `unsent` is how many Dispatchings of all these operations were followed by no request,
         where the check knows: those that it killed in between.
         """
-        seen = [request for request in self.simulator.log().requests if not request.reads]
-        by_body: dict[str | None, set[str]] = {}
-        for request in seen:
-            by_body.setdefault(request.key, set()).add(request.body_sha256)
-        differing = [key for key, bodies in by_body.items() if key and len(bodies) > 1]
-        assert not differing, f"requests of one key differ: {differing}"
-        missing = 0
-        for operation in operations:
-            by = Principal(operation.tenant, "reader")
-            history = self.app.operations.history(operation, by=by)
-            sent = [entry for entry in history if entry.name == "Dispatching"]
-            keys = {entry.fields["key"] for entry in sent}
-            bodies = {entry.fields["request_digest"] for entry in sent}
-            assert len(keys) <= 1, "one generation has one key"
-            requests = [
-                r for r in seen if r.key in keys or (r.key is None and r.body_sha256 in bodies)
-            ]
-            assert len(requests) <= len(sent), (
-                f"{len(requests)} requests after {len(sent)} Dispatching events"
-            )
-            for request, entry in zip(requests, sent, strict=False):
-                early = entry.at.timestamp() - request.at
-                assert early <= CLOCK_SLACK_SECONDS, f"a request {early} s before its commit"
-            proven = sum(
-                before.name == "Dispatching" and _never_sent(after)
-                for before, after in zip(history, history[1:], strict=False)
-            )
-            missing += len(sent) - proven - len(requests)
+        histories = [
+            self.app.operations.history(operation, by=Principal(operation.tenant, "reader"))
+            for operation in operations
+        ]
+        missing = check_invariant(histories, self.simulator.log().calls())
         assert unsent in (None, missing), f"{missing} dispatches without a request"
 
     def end_workers(self) -> None:
         """Kill the workers that are still running: from then on nothing is sent."""
         for worker in self.workers:
-            if worker.process.poll() is None:
-                worker.thaw()
-                worker.kill()
-            if worker.process.stdout is not None:
-                worker.process.stdout.close()
+            worker.end()
 
     def close(self) -> None:
-        """End what is still running."""
+        """End what is still running, and clean up."""
         self.end_workers()
         self.app.close()
-
-
-def _never_sent(entry: HistoryEntry) -> bool:
-    """Tell whether an event says that the attempt before it was proven not sent."""
-    evidence: dict[str, Any] = entry.fields.get("evidence") or {}
-    unsent = evidence.get("phase") == "not begun"
-    return unsent and entry.name in ("RetryScheduled", "OutcomeUnknown")
+        self.cleaning.close()
 
 
 @contextmanager
 def staged(
-    url: str, simulator: SimulatorClient, folder: Path, *, seed: str = ""
+    url: str,
+    simulator: SimulatorClient,
+    folder: Path,
+    *,
+    seed: str = "",
+    server: PostgresServer | None = None,
+    crew_size: int = CREW_SIZE,
 ) -> Generator[Stage]:
     """Open a stage on a fresh database; whatever still runs is ended at the end.
 
     One process works with one simulator: its kinds know where that is from the environment.
     """
     os.environ[PROVIDER_VARIABLE] = simulator.url
-    from settled.verify import kinds as declared
-
-    found: list[Any] = list(vars(declared).values())
-    kinds: list[settled.Kind[Any]] = [kind for kind in found if isinstance(kind, settled.Kind)]
-    app = settled.open(url, kinds=kinds, migrate=True)
-    stage = Stage(url, simulator, folder, app, random.Random(seed))
+    chance = random.Random(seed)
+    stage = Stage(url, simulator, folder, _open(url), chance, server, crew_size)
     try:
         yield stage
     finally:
         stage.close()
+
+
+def _open(url: str) -> settled.App:
+    from settled.verify import kinds as declared
+
+    found: list[Any] = list(vars(declared).values())
+    kinds: list[settled.Kind[Any]] = [kind for kind in found if isinstance(kind, settled.Kind)]
+    return settled.open(url, kinds=kinds, migrate=True)

@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Iterator
+from dataclasses import fields
 from pathlib import Path
 from urllib.parse import urlsplit
 
@@ -12,15 +14,13 @@ import pytest
 from settled.cli.verify import NOT_BUILT, exit_code
 from settled.domain.errors import InvalidInput, InvalidStoreUrl
 from settled.infrastructure.simulator.client import SimulatorClient
-from settled.infrastructure.testing.simulator_fixtures import simulator, simulator_process
 from settled.verify.catalogue import PROMISES
 from settled.verify.check import Check, registered
 from settled.verify.ground import Ground, ground
 from settled.verify.runner import Result, Verdict, run
+from settled.verify.soak import Figures
 from settled.verify.stage import Stage
-from tests.cli.runner import CommandLine
-
-__all__ = ["simulator", "simulator_process"]
+from tests.cli.runner import ROOT, CommandLine
 
 
 @pytest.fixture
@@ -33,12 +33,13 @@ def place(store_url: str) -> Iterator[Ground]:
 def left_over(url: str, folder: Path) -> list[str]:
     """Return what is left of runs: schemas, or folders beside the user's file."""
     if urlsplit(url).scheme == "sqlite":
-        return [path.name for path in folder.glob("settled-verify-*")]
+        found = (*folder.glob("settled-verify-*"), *folder.glob("settled-kept-*"))
+        return [path.name for path in found]
     with psycopg.connect(url) as connection:
-        found = connection.execute(
-            "SELECT nspname FROM pg_namespace WHERE nspname LIKE 'settled_verify%'"
+        rows = connection.execute(
+            "SELECT nspname FROM pg_namespace WHERE nspname ~ '^settled_(verify|kept)_'"
         )
-        return [name for (name,) in found]
+        return [name for (name,) in rows]
 
 
 def test_it_holds_and_leaves_nothing(bare: CommandLine, tmp_path: Path) -> None:
@@ -51,8 +52,16 @@ def test_it_holds_and_leaves_nothing(bare: CommandLine, tmp_path: Path) -> None:
     assert [result["title"] for result in document["results"]] == expected
     assert {result["verdict"] for result in document["results"]} == {"holds"}
     first, killed, *_ = document["results"]
-    assert first["evidence"] == {"attempts": 1, "requests": 1, "effects": 1, "receipt": "re_1"}
-    assert killed["evidence"] == {"attempts": 2, "requests": 2, "effects": 1, "receipt": "re_1"}
+    operation = ["acme/refund/refund-request-9"]
+    assert first["evidence"] == {
+        **{"attempts": 1, "requests": 1, "effects": 1, "receipt": "re_1"},
+        **{"boundaries": [], "operations": operation},
+    }
+    assert killed["evidence"] == {
+        **{"attempts": 2, "requests": 2, "effects": 1, "receipt": "re_1"},
+        **{"boundaries": ["after_call:refund=kill"], "operations": operation},
+    }
+    assert len(document["run"]) == 8
     assert {"settled", "eventsourcing", "database"} <= set(document["versions"])
     assert document["kept"] == [] == left_over(bare.url, tmp_path)
     assert not (tmp_path / "settled.db").exists(), "the user's own file is not made"
@@ -130,6 +139,81 @@ def test_what_cannot_be_run_here_is_not_run(place: Ground, simulator: SimulatorC
     assert exit_code(report) == 0
 
 
+def test_what_needs_a_package_is_not_run_without_it(
+    place: Ground, simulator: SimulatorClient
+) -> None:
+    """Settled itself does not need what a check needs: it is named, and nothing fell short."""
+    missing = Check("A27", "needs what is not there", never, package="no_such_package")
+    report = run(place, simulator, [missing], only=["A27"], seed=1)
+    (result,) = report.results
+    assert (result.verdict, result.why) == (Verdict.NEEDS_PACKAGE, "pip install no_such_package")
+    assert exit_code(report) == 0
+
+
+def crash(stage: Stage) -> None:
+    """Stop the server, and break off before it is started again."""
+    stage.worker()
+    stage.wait(stage.intend(), "succeeded")
+    stage.strike("PostgreSQL stopped")
+    stage.server.stop("immediate")
+    raise AssertionError("broken off")
+
+
+def test_a_server_of_its_own(simulator: SimulatorClient) -> None:
+    """Checks that stop servers get one; what they leave stopped is there again afterwards."""
+    checks = [Check("A25", "crash", crash, own_server=True), Check("A1", "wrong", wrong)]
+    with ground(None, keep=False, own_server=True) as place:
+        assert place.dialect == "postgresql"
+        report = run(place, simulator, checks, only=["A1", "A25"], seed=1)
+        plain, crashed = report.results
+        assert crashed.why.startswith("broken off") and crashed.evidence is not None
+        assert crashed.evidence.effects == 1
+        assert crashed.evidence.boundaries == ("PostgreSQL stopped",)
+        assert plain.evidence is not None and plain.evidence.effects == 1
+        assert place.server is not None and left_over(place.server.url(), place.folder) == []
+
+
+def test_a_database_has_to_be_named(tmp_path: Path) -> None:
+    """Without one, and without a server of its own, there is nowhere to check anything."""
+    with pytest.raises(InvalidInput, match="No database"):
+        with ground(None, keep=False):
+            pass
+
+
+def test_a_small_soak(bare: CommandLine, tmp_path: Path) -> None:
+    """The soak through the command line: its figures agree, and nothing is left."""
+    words = ("--soak", "--operations", "40", "--workers", "2", "--seed", "7", "--json")
+    done = bare("verify", "--db", bare.url, *words)
+    assert done.code == 0, done.err
+    document = done.document
+    figures = document["figures"]
+    assert (document["verdict"], document["seed"], figures["operations"]) == ("holds", 7, 40)
+    ended = figures["succeeded"] + figures["failed"] + figures["handed_over"]
+    assert ended == 40
+    assert figures["duplicates"] == figures["lost"] == figures["untrue"] == 0
+    assert figures["requests"] <= figures["dispatches"]
+    assert figures["succeeded"] <= figures["effects"] <= 40
+    assert "of 40 ended" in done.err
+    assert left_over(bare.url, tmp_path) == []
+
+
+@pytest.mark.parametrize(
+    "words", [("--soak", "--only", "A1"), ("--operations", "5")], ids=["only", "operations"]
+)
+def test_options_that_do_not_go_together(bare: CommandLine, words: tuple[str, ...]) -> None:
+    """A soak runs no checks, and checks have their own numbers."""
+    assert bare("verify", "--db", bare.url, *words).code == 2
+
+
+def test_a_wrong_soak_is_told() -> None:
+    """Each way in which an operation can be wrong makes the soak fall short, by name."""
+    nothing = dict.fromkeys((field.name for field in fields(Figures)), 0)
+    Figures(**nothing).expect_nothing_wrong()
+    for name in ("duplicates", "lost", "untrue"):
+        with pytest.raises(AssertionError, match="1 "):
+            Figures(**nothing | {name: 1}).expect_nothing_wrong()
+
+
 def test_every_check_belongs_to_a_promise(place: Ground, simulator: SimulatorClient) -> None:
     """A check under an id that there is not would never run."""
     assert {check.id for check in registered()} <= set(PROMISES)
@@ -138,3 +222,19 @@ def test_every_check_belongs_to_a_promise(place: Ground, simulator: SimulatorCli
     assert len(set(titles)) == len(titles)
     with pytest.raises(InvalidInput):
         run(place, simulator, registered(), only=["A41"], seed=1)
+
+
+TABLE_ROW = re.compile(r"\| (A\d+)(?: \*)? \| .* \| (.*) \|")
+
+
+def test_the_page_and_the_catalogue_are_in_step() -> None:
+    """Every promise is on the page once, and is said to be not built just where no check is."""
+    page = (ROOT / "docs" / "guarantees.md").read_text(encoding="utf-8")
+    rows = [(row[1], row[2]) for line in page.splitlines() if (row := TABLE_ROW.fullmatch(line))]
+    assert [name for name, _ in rows] == list(PROMISES)
+    built = {check.id for check in registered()}
+    for name, shown in rows:
+        if name in built:
+            assert shown.startswith(f"`settled verify --only {name}"), name
+        else:
+            assert shown.startswith("not built"), name

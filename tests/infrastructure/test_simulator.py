@@ -21,9 +21,6 @@ import pytest
 
 from settled.infrastructure.simulator.client import SimulatorClient, running_simulator
 from settled.infrastructure.simulator.record import read_log
-from settled.infrastructure.testing.simulator_fixtures import simulator, simulator_process
-
-__all__ = ["simulator", "simulator_process"]
 
 HTTP = httpx2.Client(trust_env=False, timeout=10)
 REFUND = {"amount": "30.00", "currency": "USD", "order": "order-72", "reference": "refund-1"}
