@@ -9,11 +9,11 @@ CANDIDATES := python3.13 python3.12 python3.11 python3
 
 unexport PYTHONHOME PYTHONPATH PIP_TARGET PIP_PREFIX PIP_USER PIP_REQUIRE_VIRTUALENV
 
-.PHONY: help demo test check mutations clean
+.PHONY: help demo test check mutations simulation clean
 .DEFAULT_GOAL := help
 
 help: ## Show what can be made
-	@awk -F ':.*## ' '/^[a-z]+:.*## /{printf "make %-9s %s\n", $$1, $$2}' $(MAKEFILE_LIST)
+	@awk -F ':.*## ' '/^[a-z]+:.*## /{printf "make %-10s %s\n", $$1, $$2}' $(MAKEFILE_LIST)
 
 demo: $(VENV)/with-core ## Kill a worker after the effect, before its receipt (DB=postgresql://... ARGS=...)
 	@$(PYTHON) -m settled demo $(if $(DB),--db '$(DB)') $(ARGS)
@@ -26,6 +26,9 @@ check: $(VENV)/with-test ## Run ruff, mypy, pyright and import-linter alone
 
 mutations: $(VENV)/with-test ## Break each rule on purpose and see that a test fails (ARGS='--only lifecycle')
 	@$(PYTHON) tests/mutations.py $(ARGS)
+
+simulation: $(VENV)/with-test ## Run thousands of histories with faults at every step (SEED=1 HISTORIES=2000)
+	@$(PYTHON) -m tests.simulation $(if $(SEED),--seed $(SEED)) $(if $(HISTORIES),--histories $(HISTORIES))
 
 clean: ## Remove .venv and everything that was built or cached
 	@rm -rf $(VENV) build dist *.egg-info .coverage* .hypothesis .import_linter_cache \

@@ -68,36 +68,40 @@ class Heart(threading.Thread):
         self._lease_seconds = lease_seconds
         self._ended = threading.Event()
         self._log = logger("settled.worker")
+        self._acts: dict[Callable[[], None], float] = {
+            self._renew: lease_seconds / 3,
+            self._sweep: 0.0,
+            self._anchor: ANCHOR_SECONDS,
+        }
+        self._waited = dict.fromkeys(self._acts, 0.0)
+        self._still_seconds = 0.0
+        self.pause_seconds = min(lease_seconds / 5, 0.2)
         self.pulse = threading.Event()  # set by the loop each time it turns
         self.lost = threading.Event()
 
     def run(self) -> None:
-        """Beat until stopped, or until the lease is lost. However it ends, the lease is not kept.
-
-        What fails is tried again at the next beat, and keeps nothing else from being done.
-        """
-        acts = {
-            self._renew: self._lease_seconds / 3,
-            self._sweep: 0.0,
-            self._anchor: ANCHOR_SECONDS,
-        }
-        waited = dict.fromkeys(acts, 0.0)
-        still_seconds = 0.0
-        pause_seconds = min(self._lease_seconds / 5, 0.2)
+        """Beat until stopped or the lease is lost. However it ends, the lease is not kept."""
         try:
-            while not self._ended.wait(pause_seconds) and not self.lost.is_set():
-                turned = self.pulse.is_set()
-                self.pulse.clear()
-                still_seconds = 0.0 if turned else still_seconds + pause_seconds
-                if still_seconds > self._lease_seconds:
-                    continue  # the loop stands still: let the lease run out
-                for act, seconds in acts.items():
-                    waited[act] += pause_seconds
-                    if waited[act] >= seconds and self._did(act):
-                        waited[act] = 0.0
+            while not self._ended.wait(self.pause_seconds) and not self.lost.is_set():
+                self.beat()
         finally:
             if not self._ended.is_set():
                 self.lost.set()
+
+    def beat(self) -> None:
+        """Do what is due, one pause after the last beat.
+
+        What fails is tried again at the next beat, and keeps nothing else from being done.
+        """
+        turned = self.pulse.is_set()
+        self.pulse.clear()
+        self._still_seconds = 0.0 if turned else self._still_seconds + self.pause_seconds
+        if self._still_seconds > self._lease_seconds:
+            return  # the loop stands still: let the lease run out
+        for act, seconds in self._acts.items():
+            self._waited[act] += self.pause_seconds
+            if self._waited[act] >= seconds and self._did(act):
+                self._waited[act] = 0.0
 
     def _did(self, act: Callable[[], None]) -> bool:
         try:

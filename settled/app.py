@@ -5,7 +5,7 @@ from __future__ import annotations
 import asyncio
 import signal
 import threading
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Awaitable, Callable, Coroutine, Iterable, Sequence
 from dataclasses import replace
 from types import TracebackType
 from typing import Any, Self
@@ -97,7 +97,7 @@ class App:
         """Run a worker on a thread of this process until the application is closed."""
         if self._background is None:
             settings = settings or WorkerSettings(name="embedded")
-            background = BackgroundWorker(lambda: self.worker(settings))
+            background = BackgroundWorker(lambda: self.worker(settings), self._run)
             background.start()
             self._background = background
 
@@ -120,7 +120,18 @@ class App:
 
         for number in numbers:
             loop.add_signal_handler(number, stop)
-        await worker.run()
+        await self._run(worker)
+
+    async def _run(self, worker: Worker) -> None:
+        """Run a worker to its end, and close what its providers have opened in its loop."""
+        try:
+            await worker.run()
+        finally:
+            for kind in self.kinds.by_name.values():
+                close: Callable[[], Awaitable[None]] | None
+                close = getattr(kind.provider, "aclose", None)
+                if close is not None:
+                    await close()
 
     def projector(self) -> Projector:
         """Return what folds the log into projections, and reads their tables.
@@ -161,9 +172,12 @@ class App:
 class BackgroundWorker(threading.Thread):
     """A worker with a loop of its own, on a thread."""
 
-    def __init__(self, make: Callable[[], Worker]) -> None:
+    def __init__(
+        self, make: Callable[[], Worker], run_worker: Callable[[Worker], Coroutine[Any, Any, None]]
+    ) -> None:
         super().__init__(name="settled-worker", daemon=True)
         self._make = make
+        self._run_worker = run_worker
         self._loop = asyncio.new_event_loop()
         self._worker: Worker | None = None
         self._enrolled = threading.Event()
@@ -190,7 +204,7 @@ class BackgroundWorker(threading.Thread):
 
     async def _work(self) -> None:
         self._worker = self._make()
-        working = asyncio.ensure_future(self._worker.run())
+        working = asyncio.ensure_future(self._run_worker(self._worker))
         enrolling = asyncio.ensure_future(self._worker.enrolled.wait())
         await asyncio.wait({working, enrolling}, return_when=asyncio.FIRST_COMPLETED)
         enrolling.cancel()

@@ -1,20 +1,19 @@
 """Kits for testing on real parts: suites for journals and adapters, and what they run against.
 
 - `JournalSuite` is the conformance suite of the journal, `AdapterSuite` that of provider adapters.
-- `running_simulator` starts the controllable provider as a process of its own; `simulator` and
-  `simulator_process` are that as pytest fixtures.
+- `running_simulator` starts the controllable provider as a process of its own.
 - `PostgresServer` starts a real PostgreSQL server from a wheel (extra `pg-local`).
 - `assert_idempotent` applies each event of a log twice to a projection.
 - `given(…).when(…).then(…)` tests state machines and process managers without a store, and
   `ManualClock` is time that only the test moves.
 - `FaultRelay` stands before a server and loses, holds, delays or refuses.
 
-Importing this needs pytest (extra `test`).
+Importing this needs pytest. The fixtures need no import: they are a pytest plugin.
 """
 
+from settled.adapter_suite import AdapterSuite
 from settled.infrastructure.simulator.client import SimulatorClient, running_simulator
 from settled.infrastructure.simulator.contract import simulator_contract
-from settled.infrastructure.testing.adapter_suite import AdapterSuite
 from settled.infrastructure.testing.fault_relay import Fault, FaultRelay
 from settled.infrastructure.testing.given import Decided, Given, Recorded, given, happened
 from settled.infrastructure.testing.journal_suite import (
@@ -26,7 +25,6 @@ from settled.infrastructure.testing.journal_suite import (
 from settled.infrastructure.testing.manual_clock import ManualClock
 from settled.infrastructure.testing.postgres_server import PostgresServer
 from settled.infrastructure.testing.projection_rules import assert_idempotent
-from settled.infrastructure.testing.simulator_fixtures import simulator, simulator_process
 
 __all__ = [
     "AdapterSuite",
@@ -45,8 +43,6 @@ __all__ = [
     "happened",
     "postgres_store",
     "running_simulator",
-    "simulator",
     "simulator_contract",
-    "simulator_process",
     "sqlite_store",
 ]

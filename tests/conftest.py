@@ -1,74 +1,75 @@
-"""What every test may ask for: a database of its own, on SQLite or on a real PostgreSQL.
+"""What every test may ask for, under short names: the fixtures of our own pytest plugin.
 
-The server is started once for each test process, or is the one that SETTLED_TEST_DATABASE_URL
-names; then databases are created there and dropped again. A test never sees another test's rows.
+A test never sees another test's rows: each has a database of its own, on SQLite or on a real
+PostgreSQL.
 """
 
 from __future__ import annotations
 
-import os
-import uuid
-from collections.abc import Callable, Iterator
+import shutil
+import subprocess
+import sys
 from pathlib import Path
-from urllib.parse import urlsplit
 
-import psycopg
 import pytest
-from psycopg import sql
 
-from settled.infrastructure.testing.postgres_server import PostgresServer
+from settled.infrastructure.simulator.client import SimulatorClient
+from settled.infrastructure.testing import pytest_plugin
 
-DatabaseUrl = Callable[[str], str]
-"""The name of a database -> its URL on the server of this test process."""
-
-
-@pytest.fixture(scope="session")
-def postgres_database_url() -> Iterator[DatabaseUrl]:
-    """The server: a function from the name of a database to its URL."""
-    given = os.environ.get("SETTLED_TEST_DATABASE_URL")
-    if given:
-        parts = urlsplit(given)
-        query = f"?{parts.query}" if parts.query else ""
-        yield lambda name: f"{parts.scheme}://{parts.netloc}/{name}{query}"
-        return
-    with PostgresServer(fsync=True) as server:
-        yield server.url
+ROOT = Path(__file__).resolve().parents[1]
+LAYERS = ("domain", "infrastructure", "processes", "projections")
 
 
-@pytest.fixture(scope="session")
-def postgres_template(postgres_database_url: DatabaseUrl) -> str:
-    """The database that each test's own is copied from.
-
-    PostgreSQL's empty one, as tests of migrating need; to copy a migrated one, make it here, once.
-    """
-    return "template0"
+def pytest_configure(config: pytest.Config) -> None:
+    """Load the plugin where the tree is not installed, and nobody has announced it to pytest."""
+    if not config.pluginmanager.has_plugin("settled"):
+        config.pluginmanager.register(pytest_plugin, "settled")
 
 
 @pytest.fixture
-def postgres_url(postgres_database_url: DatabaseUrl, postgres_template: str) -> Iterator[str]:
+def simulator(settled_simulator: SimulatorClient) -> SimulatorClient:
+    """The simulated provider, with an empty log."""
+    return settled_simulator
+
+
+@pytest.fixture
+def postgres_url(settled_postgres_url: str) -> str:
     """The URL of a fresh PostgreSQL database, dropped after the test."""
-    name = f"settled_test_{uuid.uuid4().hex}"
-    quoted = sql.Identifier(name)
-    with psycopg.connect(postgres_database_url("postgres"), autocommit=True) as admin:
-        admin.execute(
-            sql.SQL("CREATE DATABASE {} TEMPLATE {}").format(
-                quoted, sql.Identifier(postgres_template)
-            )
-        )
-        try:
-            yield postgres_database_url(name)
-        finally:
-            admin.execute(sql.SQL("DROP DATABASE {} WITH (FORCE)").format(quoted))
+    return settled_postgres_url
 
 
 @pytest.fixture
-def sqlite_url(tmp_path: Path) -> str:
+def sqlite_url(settled_sqlite_url: str) -> str:
     """The URL of an SQLite file that does not exist yet."""
-    return f"sqlite:///{tmp_path / 'settled.db'}"
+    return settled_sqlite_url
 
 
 @pytest.fixture(params=["sqlite", "postgres"])
 def store_url(request: pytest.FixtureRequest) -> str:
     """The URL of a fresh database: the test runs once on each of the two."""
-    url: str = request.getfixturevalue(f"{request.param}_url")
+    url: str = request.getfixturevalue(f"settled_{request.param}_url")
     return url
+
+
+@pytest.fixture(scope="session")
+def wheel(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """The wheel, built from a copy of the tree."""
+    folder = tmp_path_factory.mktemp("wheel")
+    tree = folder / "tree"
+    tree.mkdir()
+    for name in ("settled", *LAYERS):
+        ignored = shutil.ignore_patterns("__pycache__")
+        shutil.copytree(ROOT / name, tree / name, symlinks=True, ignore=ignored)
+    for name in ("pyproject.toml", "README.md", "LICENSE"):
+        shutil.copy(ROOT / name, tree)
+    build = "import sys; from setuptools import build_meta; build_meta.build_wheel(sys.argv[1])"
+    done = subprocess.run(
+        [sys.executable, "-c", build, str(folder)],
+        cwd=tree,
+        stdout=subprocess.PIPE,
+        stderr=subprocess.STDOUT,
+        text=True,
+    )
+    assert done.returncode == 0, done.stdout
+    (built,) = folder.glob("*.whl")
+    return built

@@ -98,14 +98,14 @@ RULES = (
         "settled/operations.py",
         "if same_request(stored, params, kind.mode, key):",
         "if same_request(stored, params, kind.mode, key) or True:",
-        ("tests/battery/test_starts.py", "-k", "a10 and sqlite"),
+        ("tests/battery/test_battery.py", "-k", "A10 and sqlite"),
     ),
     Rule(
         "skip the digest check of a decision",
         "settled/operations.py",
         "if (version, digest) != (machine.proposal_version, machine.terms.digest.value):",
         "if version != machine.proposal_version:",
-        ("tests/battery/test_changes.py", "-k", "a15 and sqlite"),
+        ("tests/battery/test_battery.py", "-k", "A15 and sqlite"),
     ),
     Rule(
         "resend beside a request that may still run",
@@ -171,7 +171,7 @@ def obstacles(source: Source) -> Iterator[Mutation]:
     functions = {f.name: f for f in source.tree.body if isinstance(f, ast.FunctionDef)}
     for name in OBSTACLE_FUNCTIONS:
         for node in ast.walk(functions[name]):
-            if isinstance(node, ast.If):
+            if isinstance(node, ast.If | ast.IfExp):
                 text = source.replaced(node.test, "False")
                 told = f"{name}: never if {source.of(node.test)}"
                 yield Mutation(told, OBSTACLES, text, OBSTACLE_TESTS)

@@ -1,4 +1,4 @@
-"""The relay makes exactly the fault it names, shown on a real PostgreSQL.
+"""The relay makes exactly the fault it names, before a real PostgreSQL and a real provider.
 
 Every test about lost answers stands on this: if "the reply was lost" could also mean "the request
 never arrived", they would prove nothing.
@@ -11,10 +11,15 @@ import socket
 import threading
 import time
 from collections.abc import Iterator
+from contextlib import closing
+from urllib.parse import urlsplit
 
+import httpx2
 import psycopg
 import pytest
 
+from settled.infrastructure.journal.opening import open_journal
+from settled.infrastructure.simulator.client import SimulatorClient
 from settled.infrastructure.testing.fault_relay import Fault, FaultRelay
 
 COMMIT = b"COMMIT\0"
@@ -125,6 +130,17 @@ def test_delayed_request_arrives_late(relay: FaultRelay, through: str, postgres_
     assert stored(postgres_url) == ["refund-request-9"]
 
 
+def test_cut_reply_of_a_commit_leaves_the_row(
+    relay: FaultRelay, through: str, postgres_url: str
+) -> None:
+    """Half of "it is committed" is no answer, and the row is there."""
+    relay.inject(Fault.CUT_REPLY, on=COMMIT)
+    with pytest.raises(psycopg.OperationalError):
+        insert(through)
+    assert relay.strikes == 1
+    assert stored(postgres_url) == ["refund-request-9"]
+
+
 def test_refusal_breaks_connections_and_ends_when_healed(
     relay: FaultRelay, through: str, postgres_url: str
 ) -> None:
@@ -154,3 +170,82 @@ def test_waiting_for_a_strike_has_an_end(relay: FaultRelay) -> None:
     """A test that waits for a fault that never happens fails instead of hanging."""
     with pytest.raises(TimeoutError, match="0 of 1"):
         relay.wait_struck(timeout_seconds=0.01)
+
+
+def test_the_schema_of_a_store_goes_along(postgres_url: str) -> None:
+    """A store's URL names its schema, which libpq knows nothing of: both may be asked for here."""
+    url = f"{postgres_url}&schema=shop" if "?" in postgres_url else f"{postgres_url}?schema=shop"
+    open_journal(url, migrate=True, require_fsync=False).close()
+    with FaultRelay.before_postgres(url) as relay:
+        through = relay.postgres_url(url)
+        with closing(open_journal(through, require_fsync=False)) as journal:
+            installation = journal.installation()
+        with psycopg.connect(postgres_url) as connection:
+            row = connection.execute("SELECT id FROM shop.installation").fetchone()
+    assert row == (installation.id,)
+    assert through.endswith("&schema=shop")
+
+
+REFUND = {"amount": "30.00", "currency": "USD", "order": "order-72"}
+
+
+@pytest.fixture
+def provider(simulator: SimulatorClient) -> Iterator[FaultRelay]:
+    server = urlsplit(simulator.url)
+    assert server.hostname is not None and server.port is not None
+    with FaultRelay((server.hostname, server.port)) as relay:
+        yield relay
+
+
+def request(relay: FaultRelay) -> httpx2.Response:
+    url = f"http://127.0.0.1:{relay.port}/v1/refunds"
+    headers = {"Idempotency-Key": "k1"}
+    return httpx2.post(url, json=REFUND, headers=headers, trust_env=False, timeout=10)
+
+
+@pytest.mark.parametrize(
+    ("fault", "effects"),
+    [(Fault.LOSE_REQUEST, 0), (Fault.LOSE_REPLY, 1), (Fault.CUT_REPLY, 1)],
+)
+def test_before_a_provider(
+    provider: FaultRelay, simulator: SimulatorClient, fault: Fault, effects: int
+) -> None:
+    """The client knows as little each time; the provider knows whether it has paid."""
+    provider.inject(fault, on=b"POST /v1/refunds")
+    with pytest.raises((httpx2.RemoteProtocolError, httpx2.ReadError)):
+        request(provider)
+    assert len(simulator.effects()) == effects
+    assert request(provider).status_code == 201, "the fault strikes once"
+    assert (provider.strikes, len(simulator.effects())) == (1, 1)
+
+
+def test_a_cut_reply_has_its_head_and_half_of_its_body(
+    provider: FaultRelay, simulator: SimulatorClient
+) -> None:
+    """In mid-body: the status is there to be believed, and what it is about is not."""
+    provider.inject(Fault.CUT_REPLY)
+    body = b'{"amount": "30.00", "currency": "USD", "order": "order-72"}'
+    with socket.create_connection(("127.0.0.1", provider.port), timeout=10) as connection:
+        head = f"POST /v1/refunds HTTP/1.1\r\nHost: psp\r\nContent-Length: {len(body)}\r\n\r\n"
+        connection.sendall(head.encode() + body)
+        received = b""
+        while chunk := connection.recv(1 << 16):
+            received += chunk
+    answer, _, half = received.partition(b"\r\n\r\n")
+    assert answer.startswith(b"HTTP/1.1 201 ")
+    assert half.startswith(b"{") and not half.endswith(b"}")
+    assert len(simulator.effects()) == 1
+
+
+def test_a_request_to_a_provider_arrives_late_or_not_at_all(
+    provider: FaultRelay, simulator: SimulatorClient
+) -> None:
+    """A delay is only that; a refusal is known to have no effect."""
+    provider.inject(Fault.DELAY_REQUEST, delay_seconds=0.2)
+    began = time.monotonic()
+    assert request(provider).status_code == 201
+    assert time.monotonic() - began >= 0.2
+    provider.inject(Fault.REFUSE)
+    with pytest.raises(httpx2.ConnectError):
+        request(provider)
+    assert len(simulator.log().calls()) == 1

@@ -5,11 +5,9 @@ Nobody can add a folder that works in a checkout and is missing for those who in
 
 from __future__ import annotations
 
-import shutil
-import subprocess
-import sys
 import tomllib
 import zipfile
+from importlib import import_module
 from pathlib import Path
 
 import pytest
@@ -53,28 +51,16 @@ def test_every_folder_is_listed_as_a_package() -> None:
     assert listed == sorted(listed)
 
 
-def test_wheel_carries_every_file(tmp_path: Path) -> None:
-    """The wheel, built from a copy of the tree, has the tree's files."""
-    tree = tmp_path / "tree"
-    tree.mkdir()
-    for name in ("settled", *LAYERS):
-        ignored = shutil.ignore_patterns("__pycache__")
-        shutil.copytree(ROOT / name, tree / name, symlinks=True, ignore=ignored)
-    for name in ("pyproject.toml", "README.md", "LICENSE"):
-        shutil.copy(ROOT / name, tree)
-    build = "import sys; from setuptools import build_meta; build_meta.build_wheel(sys.argv[1])"
-    done = subprocess.run(
-        [sys.executable, "-c", build, str(tmp_path)],
-        cwd=tree,
-        stdout=subprocess.PIPE,
-        stderr=subprocess.STDOUT,
-        text=True,
-    )
-    assert done.returncode == 0, done.stdout
-    (wheel,) = tmp_path.glob("*.whl")
+def test_wheel_carries_every_file(wheel: Path) -> None:
+    """The wheel has the tree's files, and tells pytest of the plugin."""
     with zipfile.ZipFile(wheel) as archive:
-        carried = {name for name in archive.namelist() if ".dist-info/" not in name}
-    assert carried == installed_names()
+        names = archive.namelist()
+        (announced,) = [name for name in names if name.endswith("/entry_points.txt")]
+        entry_points = archive.read(announced).decode()
+    assert {name for name in names if ".dist-info/" not in name} == installed_names()
+    plugin = PROJECT["project"]["entry-points"]["pytest11"]["settled"]
+    assert f"[pytest11]\nsettled = {plugin}\n" in entry_points
+    assert import_module(plugin)
 
 
 @pytest.mark.parametrize("layer", LAYERS)

@@ -33,6 +33,9 @@ _CONCLUSIVE = frozenset(
 )
 """Steps that evidence which came by itself may cause in any open state."""
 
+_OF_ONE_OBJECT = frozenset({StepKind.ACCEPT, StepKind.SETTLE_FAILED, StepKind.SETTLE_REVERSED})
+"""Steps by what became of one object, which says nothing about another one."""
+
 
 def admit(
     operation: Operation,
@@ -54,7 +57,10 @@ def admit(
         return _before_any_request(operation, contract, finding, stamp, jitter)
     if operation.state in _OPEN:
         step = recover(operation.situation(stamp.at), contract, finding, jitter)
-        if _concludes(operation, step, finding, attempt):
+        old = (
+            attempt is None and step.kind in _OF_ONE_OBJECT and _may_be_earlier(operation, finding)
+        )
+        if not old and _concludes(operation, step, finding, attempt):
             return conclude(operation, step, stamp, finding)
     elif operation.state == "handed_over" and _ends_the_wait(operation, finding):
         step = Step(StepKind.SETTLE_SUCCEEDED, "evidence after hand-over", finding.reason)
@@ -161,6 +167,19 @@ def _ends_the_wait(operation: Operation, finding: Finding) -> bool:
 def _is_past(operation: Operation, attempt: int | None) -> bool:
     """Tell whether a reply answers an attempt of which nothing can be out any more."""
     return attempt is not None and all(other.number != attempt for other in operation.out)
+
+
+def _may_be_earlier(operation: Operation, finding: Finding) -> bool:
+    """Tell whether evidence may speak of an object other than that of the present generation.
+
+    A webhook about an object that failed can come when the operation has been issued anew: it is
+    equal in all that is compared, and only its name tells. Until ours is known, it may be either.
+    """
+    if operation.reference is None or operation.reference_is_theirs:
+        return operation.generation > 1
+    if finding.reference is None:
+        return operation.generation > 1
+    return finding.reference != operation.reference
 
 
 def _of_another(operation: Operation, finding: Finding) -> bool:

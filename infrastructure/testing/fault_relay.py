@@ -1,4 +1,4 @@
-"""A relay that loses, delays or holds what goes between a client and a server.
+"""A relay that loses, cuts, delays or holds what goes between a client and a server.
 
     with FaultRelay(("127.0.0.1", 8080)) as relay:
         relay.inject(Fault.LOSE_REPLY, on=b"POST /v1/refunds")
@@ -27,6 +27,7 @@ from psycopg.conninfo import conninfo_to_dict
 _CHUNK_BYTES = 1 << 16
 _PATTERN_BYTES = 1 << 10
 _ANSWER_SECONDS = 10.0
+_EMPTY_LINE = b"\r\n\r\n"
 
 
 class Fault(StrEnum):
@@ -38,6 +39,8 @@ class Fault(StrEnum):
     """The connection breaks before the request arrives: the server does nothing."""
     LOSE_REPLY = "lose reply"
     """The server acts and answers; the connection breaks before the client hears of it."""
+    CUT_REPLY = "cut reply"
+    """The server acts and answers; the connection breaks in the middle of the answer's body."""
     HOLD_REQUEST = "hold request"
     """The request waits in the relay until released, and then arrives even if the client left."""
     DELAY_REQUEST = "delay request"
@@ -54,6 +57,13 @@ class _Rule:
 
 
 _PASS = _Rule(Fault.PASS, b"", 0.0)
+
+
+@dataclass(slots=True)
+class _Struck:
+    """What is to happen to the replies of one connection."""
+
+    reply: Fault = Fault.PASS
 
 
 class FaultRelay:
@@ -89,17 +99,24 @@ class FaultRelay:
 
     @classmethod
     def before_postgres(cls, url: str) -> FaultRelay:
-        """Return a relay before the PostgreSQL server that a URL or conninfo string names."""
-        known = conninfo_to_dict(url)
+        """Return a relay before the PostgreSQL server that a URL or conninfo string names.
+
+        The URL may be that of a store, with its `schema`.
+        """
+        known = conninfo_to_dict(_parted(url)[0])
         host, port = str(known.get("host") or "localhost"), int(known.get("port") or 5432)
         return cls(Path(host) / f".s.PGSQL.{port}" if host.startswith("/") else (host, port))
 
     def postgres_url(self, url: str) -> str:
-        """Return the URL that reaches the same database, as the same user, through this relay."""
-        known = {name: str(value) for name, value in conninfo_to_dict(url).items()}
+        """Return the URL that reaches the same database, as the same user, through this relay.
+
+        It has the `schema` of a store where the given one has it.
+        """
+        libpq_url, schema = _parted(url)
+        known = {name: str(value) for name, value in conninfo_to_dict(libpq_url).items()}
         # The relay looks for patterns in what goes through, so nothing may be encrypted.
         known |= {"host": "127.0.0.1", "port": str(self.port), "sslmode": "disable"}
-        return f"postgresql:///?{urlencode(known, quote_via=quote)}"
+        return f"postgresql:///?{'&'.join([urlencode(known, quote_via=quote), *schema])}"
 
     @property
     def port(self) -> int:
@@ -212,20 +229,20 @@ class FaultRelay:
         except OSError:
             writer.transport.abort()  # the server refuses, so the relay does
             return
-        lose_reply = asyncio.Event()
+        struck = _Struck()
         try:
             # One side that goes away ends the connection; it is the client's to complain.
             with suppress(ConnectionError):
                 await asyncio.gather(
-                    self._carry_requests(reader, server[1], lose_reply),
-                    _carry_replies(server[0], writer, lose_reply),
+                    self._carry_requests(reader, server[1], struck),
+                    _carry_replies(server[0], writer, struck),
                 )
         finally:
             writer.transport.abort()
             server[1].transport.abort()
 
     async def _carry_requests(
-        self, client: asyncio.StreamReader, server: asyncio.StreamWriter, lose_reply: asyncio.Event
+        self, client: asyncio.StreamReader, server: asyncio.StreamWriter, struck: _Struck
     ) -> None:
         before = b""
         while chunk := await _read_until_gone(client):
@@ -237,11 +254,20 @@ class FaultRelay:
                 await self._released.wait()
             elif rule.fault is Fault.DELAY_REQUEST:
                 await asyncio.sleep(rule.delay_seconds)
-            elif rule.fault is Fault.LOSE_REPLY:
-                lose_reply.set()
+            elif rule.fault in (Fault.LOSE_REPLY, Fault.CUT_REPLY):
+                struck.reply = rule.fault
             server.write(chunk)
             await server.drain()
         server.write_eof()
+
+
+def _parted(url: str) -> tuple[str, list[str]]:
+    """Return what libpq reads of a URL, and the parts that name the schema: those are ours."""
+    base, _, query = url.partition("?")
+    parts = [part for part in query.split("&") if part]
+    ours = [part for part in parts if part.startswith("schema=")]
+    rest = [part for part in parts if part not in ours]
+    return (f"{base}?{'&'.join(rest)}" if rest else base), ours
 
 
 async def _read_until_gone(client: asyncio.StreamReader) -> bytes:
@@ -252,15 +278,29 @@ async def _read_until_gone(client: asyncio.StreamReader) -> bytes:
 
 
 async def _carry_replies(
-    server: asyncio.StreamReader, client: asyncio.StreamWriter, lose_reply: asyncio.Event
+    server: asyncio.StreamReader, client: asyncio.StreamWriter, struck: _Struck
 ) -> None:
     # Read to the end even when the client is gone: a server that cannot answer may undo what it
     # was asked to do, and these faults are about answers that were given.
     while chunk := await server.read(_CHUNK_BYTES):
-        if lose_reply.is_set():
+        if struck.reply is Fault.LOSE_REPLY:
             client.transport.abort()
         elif not client.is_closing():
+            half = _half_of_body(chunk) if struck.reply is Fault.CUT_REPLY else 0
             with suppress(ConnectionError):
-                client.write(chunk)
+                client.write(chunk[:half] if half else chunk)
                 await client.drain()
+            if half:
+                client.close()  # in order, so that the half arrives before the end does
     client.close()
+
+
+def _half_of_body(chunk: bytes) -> int:
+    """Return how much of a chunk to pass on so that its body is cut; 0 if it has none.
+
+    An HTTP answer's body is what follows the empty line. Of any other protocol it is everything.
+    """
+    head, empty_line, body = chunk.partition(_EMPTY_LINE)
+    if not empty_line:
+        return len(chunk) // 2
+    return len(head) + len(empty_line) + len(body) // 2 if body else 0

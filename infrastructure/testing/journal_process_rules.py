@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-import os
-import signal
 import time
 from collections import Counter
 from collections.abc import Generator
@@ -19,7 +17,9 @@ from settled.infrastructure.testing.journal_rules import JournalRules
 from settled.infrastructure.testing.journal_store import (
     Processes,
     Store,
+    WorkerHere,
     WorkerProcess,
+    start_worker,
 )
 from settled.infrastructure.testing.journal_units import (
     TENANT,
@@ -114,9 +114,9 @@ class WorkerRules(JournalRules):
 
     def start(
         self, stack: ExitStack, store: Store, seconds: float, claims: int = 0
-    ) -> WorkerProcess:
-        """Start a worker in a process of its own."""
-        return stack.enter_context(closing(WorkerProcess(store, seconds, claims)))
+    ) -> WorkerProcess | WorkerHere:
+        """Start a worker in a process of its own, where the store allows it."""
+        return stack.enter_context(closing(start_worker(store, seconds, claims)))
 
     def is_alive(self, journal: Journal, epoch: int) -> bool:
         """Say whether a worker's lease runs."""
@@ -153,7 +153,7 @@ class WorkerRules(JournalRules):
         membership = journal.enrol("survivor", 60)
         assert list(membership.sweep()) == []
         assert committer.claim(epoch=membership.epoch, kinds=["refund"], want=9, reader=1) == []
-        os.kill(killed.pid, signal.SIGKILL)
+        killed.kill()
         eventually(lambda: killed.epoch in membership.sweep(), seconds=5)
         assert not self.is_alive(journal, killed.epoch)
         rows = committer.claim(epoch=membership.epoch, kinds=["refund"], want=9, reader=1)
@@ -167,7 +167,7 @@ class WorkerRules(JournalRules):
         stopped = self.start(stack, store, 2.0)
         membership = journal.enrol("survivor", 60)
         assert stopped.renew()
-        os.kill(stopped.pid, signal.SIGSTOP)
+        stopped.stop()
         swept: list[int] = []
 
         def lapsed() -> bool:
@@ -178,7 +178,7 @@ class WorkerRules(JournalRules):
         eventually(lapsed)
         assert time.monotonic() - began > 1.0
         assert stopped.epoch not in swept
-        os.kill(stopped.pid, signal.SIGCONT)
+        stopped.go_on()
         assert not stopped.renew()
         membership.leave()
 

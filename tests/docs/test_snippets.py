@@ -15,9 +15,6 @@ from pathlib import Path
 import pytest
 
 from settled.infrastructure.simulator.client import SimulatorClient
-from settled.infrastructure.testing.simulator_fixtures import simulator, simulator_process
-
-__all__ = ["simulator", "simulator_process"]
 
 ROOT = Path(__file__).resolve().parents[2]
 PROVIDER = "https://psp.example"

@@ -152,3 +152,33 @@ def test_one_of_two_attempts_that_was_not_sent_leaves_the_other_unknown() -> Non
     lose(operation, 80)
     admit(operation, CONTRACT, late(Answered.NOT_SENT), stamp(90), timedelta(), attempt=2)
     assert operation.state == "outcome_unknown"
+
+
+@pytest.mark.parametrize("answered", [Answered.FAILED, Answered.PENDING, Answered.REVERSED])
+@pytest.mark.parametrize("known", [True, False], ids=["accepted", "unknown"])
+def test_news_of_an_earlier_object_says_nothing_about_the_one_that_was_issued_anew(
+    answered: Answered, known: bool
+) -> None:
+    """Found by the simulation: a webhook that came twice failed the next generation's refund."""
+    operation = an_intent()
+    dispatch(operation, 1)
+    operation.record(ev.Failed, stamp(2), via="reply", reason="declined", rule="failed")
+    operation.record(
+        ev.Reissued,
+        stamp(3),
+        generation=2,
+        provider_key=provider_key(UUID(int=7), IDENTITY, 2),
+        give_up_at=stamp(9000).at,
+        reason="once more",
+    )
+    dispatch(operation, 4)
+    lose(operation, 40)
+    if known:
+        ours = Finding(Answered.PENDING, Via.REPLY, "pending", reference="re_2", echo=Echo.EQUAL)
+        admit(operation, CONTRACT, ours, stamp(41), timedelta(), attempt=2)
+        assert (operation.state, operation.reference) == ("accepted", "re_2")
+    before = operation.state
+    told = Finding(answered, Via.WEBHOOK, "told again", reference="re_1", echo=Echo.EQUAL)
+    admit(operation, CONTRACT, told, stamp(50), timedelta())
+    assert operation.state == before
+    assert isinstance(operation.pending_events[-1], ev.EvidenceRecorded)

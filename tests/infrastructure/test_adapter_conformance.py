@@ -4,22 +4,18 @@ from __future__ import annotations
 
 import pytest
 
+from settled.adapter_suite import AdapterSuite
 from settled.domain.contract import LookupBy
 from settled.domain.money import Money
 from settled.domain.params import Params
 from settled.infrastructure.http.json_provider import HttpProvider
 from settled.infrastructure.simulator.contract import simulator_contract
-from settled.infrastructure.testing.adapter_suite import (
-    AdapterSuite,
-    ProviderAt,
-    simulator,
-    simulator_process,
-)
-
-__all__ = ["simulator", "simulator_process"]
+from settled.infrastructure.testing.adapter_rules import ProviderAt
 
 
 class RefundParams(Params):
+    """What the simulated provider is asked for."""
+
     order: str
     amount: Money
 

@@ -21,7 +21,7 @@ from settled.domain.reply import Reply
 from settled.infrastructure.clock import elapsed_seconds
 from settled.infrastructure.function_provider import NO_BOUND, Function, FunctionProvider
 from settled.infrastructure.simulator.contract import simulator_contract
-from settled.infrastructure.testing.adapter_suite import NOW, call_for, lookup_for, run
+from settled.infrastructure.testing.adapter_calls import NOW, call_for, lookup_for, run
 
 CONTRACT = ProviderContract(provider="mail", operation="send")
 

@@ -37,23 +37,21 @@ from settled.infrastructure.http.json_provider import HttpProvider
 from settled.infrastructure.http.transport import MAX_REPLY_BYTES
 from settled.infrastructure.simulator.client import SimulatorClient
 from settled.infrastructure.simulator.contract import simulator_contract
-from settled.infrastructure.testing.adapter_suite import (
+from settled.infrastructure.testing.adapter_calls import (
     IDENTITY,
     KEY,
     SECRET,
     call_for,
     lookup_for,
     run,
-    simulator,
-    simulator_process,
 )
-
-__all__ = ["simulator", "simulator_process"]
 
 LINGER_OFF = struct.pack("ii", 1, 0)
 
 
 class RefundParams(Params):
+    """What the simulated provider is asked for."""
+
     order: str
     amount: Money
 

@@ -14,11 +14,9 @@ from settled.infrastructure.journal.postgres.migrating import PostgresTarget
 
 
 @pytest.fixture(autouse=True)
-def state_directory(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
-    """A folder of its own for each test's anchors."""
-    folder = tmp_path / "state"
-    monkeypatch.setenv("SETTLED_STATE_DIR", str(folder))
-    return folder
+def state_directory(settled_state_directory: Path) -> Path:
+    """A folder of its own for each test's anchors, also where the test makes its own store."""
+    return settled_state_directory
 
 
 @pytest.fixture

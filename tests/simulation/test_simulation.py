@@ -1,0 +1,143 @@
+"""A short run of the simulation, and the proof that it would notice.
+
+The long run is `make simulation`. What it finds stays here as a seed.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import os
+import subprocess
+import sys
+import time
+from collections.abc import Callable
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from settled.domain import obstacles, recovery
+from settled.processes.runner import Runner
+from tests.simulation import contracts
+from tests.simulation.chances import LARGEST
+from tests.simulation.history import History
+
+ROOT = Path(__file__).resolve().parents[2]
+SEEDS_OF_THE_LARGEST = (422, 806)
+"""Seeds of two of the largest histories, under different mixtures of faults."""
+
+SHORT_SECONDS = 5.0
+"""What `make test` gives to new histories, in time of the processor."""
+
+
+def explained(history: History) -> str:
+    """Return what broke, and the end of the trace, for who has to mend it."""
+    broken = "\n".join(history.violations)
+    return f"seed {history.seed}\n{broken}\n" + "\n".join(history.trace[-200:])
+
+
+def digest(history: History) -> str:
+    return hashlib.sha256("\n".join(history.trace).encode()).hexdigest()
+
+
+def nothing(*_: object) -> None:
+    """Stand in the way of nothing."""
+
+
+def first_caught(seeds: range, kind: str | None = None) -> History:
+    """Run histories until something does not hold; each of them is small enough to be quick."""
+    for seed in seeds:
+        history = History(seed)
+        if kind is None or kind in history.chances.kinds:
+            history.run()
+            if history.violations:
+                return history
+    pytest.fail(f"none of the seeds {seeds} noticed")
+
+
+def test_nothing_is_done_twice_and_nothing_is_lost_whatever_happens() -> None:
+    """Random histories from a fixed seed on, for some seconds; the long run has thousands."""
+    began, seed, operations = time.process_time(), 1_000_000, 0
+    while time.process_time() - began < SHORT_SECONDS:
+        history = History(seed).run()
+        assert not history.violations, explained(history)
+        operations += history.chances.operations
+        seed += 1
+    assert operations > 30, "hardly anything was simulated"
+
+
+@pytest.mark.parametrize("seed", SEEDS_OF_THE_LARGEST)
+def test_fifty_operations_at_once_hold(seed: int) -> None:
+    """Operations meet in the agenda, the groups of a commit and the workers' places."""
+    history = History(seed)
+    assert history.chances.operations == LARGEST
+    history.run()
+    assert not history.violations, explained(history)
+
+
+def test_a_webhook_about_an_earlier_generation_fails_no_later_one() -> None:
+    """Seed 1455: the object of the first generation had failed, and its webhook came twice."""
+    history = History(1455).run()
+    assert not history.violations, explained(history)
+
+
+def test_a_seed_replays_exactly() -> None:
+    """Within one process, and in another one whose sets and dictionaries hash differently."""
+    seed = 2
+    first, again = History(seed).run(), History(seed).run()
+    assert len(first.trace) > 200
+    assert first.trace == again.trace
+    code = (
+        "from tests.simulation.history import History\n"
+        "from tests.simulation.test_simulation import digest\n"
+        f"print(digest(History({seed}).run()))"
+    )
+    for hash_seed in ("1", "2"):
+        done = subprocess.run(
+            [sys.executable, "-c", code],
+            cwd=ROOT,
+            env={**os.environ, "PYTHONHASHSEED": hash_seed, "PYTHONPATH": str(ROOT)},
+            capture_output=True,
+            text=True,
+            check=True,
+        )
+        assert done.stdout.strip() == digest(first)
+
+
+def test_a_request_before_its_dispatching_is_noticed(monkeypatch: pytest.MonkeyPatch) -> None:
+    """The runner that does not commit before it calls is the oldest bug of them all."""
+    record: Callable[..., Any] = getattr(Runner, "_record")  # noqa: B009
+
+    async def forgetful(self: Runner, machine: Any, epoch: int) -> Any:
+        pending = list(machine.pending_events)
+        if pending and pending[-1].name() == "Dispatching":
+            return machine
+        return await record(self, machine, epoch)
+
+    monkeypatch.setattr(Runner, "_record", forgetful)
+    history = first_caught(range(20))
+    assert "without a Dispatching" in history.violations[0], explained(history)
+
+
+def test_a_resend_outside_the_window_is_noticed(monkeypatch: pytest.MonkeyPatch) -> None:
+    """A provider that has forgotten the key performs a second time."""
+    monkeypatch.setattr(obstacles, "_window_obstacle", nothing)
+    history = first_caught(range(40))
+    assert "is sent although the first one was" in history.violations[0], explained(history)
+
+
+def test_taking_not_found_for_a_proof_is_noticed(monkeypatch: pytest.MonkeyPatch) -> None:
+    """What a look-up does not show may still travel, run, or not be visible yet."""
+    monkeypatch.setattr(recovery, "absence_obstacle", nothing)
+    history = first_caught(range(40))
+    claimed = ("ConfirmedAbsent beside", "ConfirmedAbsent while", "ends failed, and")
+    assert any(words in history.violations[0] for words in claimed), explained(history)
+
+
+def test_a_provider_that_breaks_its_promise_is_noticed(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Nobody can help it, so it has to be seen: the contract says keyed, and it keeps no keys."""
+    liar = replace(contracts.CONDUCTS["keyed"], window_seconds=0.0)
+    monkeypatch.setitem(contracts.CONDUCTS, "keyed", liar)
+    history = first_caught(range(60), "keyed")
+    assert "2 effects" in history.violations[0], explained(history)
