@@ -61,16 +61,23 @@ class Money:
     @property
     def amount(self) -> Decimal:
         """The amount in major units, with all the decimals of its currency."""
-        digits = tuple(int(digit) for digit in str(self.minor))
-        return Decimal((0, digits, -DECIMALS[self.currency]))
+        return Decimal(self._text)
+
+    @property
+    def _text(self) -> str:
+        decimals = DECIMALS[self.currency]
+        if not decimals:
+            return str(self.minor)
+        digits = str(self.minor).rjust(decimals + 1, "0")
+        return f"{digits[:-decimals]}.{digits[-decimals:]}"
 
     def __str__(self) -> str:
         """Return the amount as people read it, such as 30.00 USD."""
-        return f"{self.amount:f} {self.currency}"
+        return f"{self._text} {self.currency}"
 
     def __repr__(self) -> str:
         """Return the expression that makes this money."""
-        return f"Money('{self.amount:f}', '{self.currency}')"
+        return f"Money('{self._text}', '{self.currency}')"
 
     def __lt__(self, other: Money) -> bool:
         return self.minor < self._comparable(other)
@@ -122,7 +129,8 @@ class Money:
 
 def money_as_json(money: Money) -> dict[str, str]:
     """Return the JSON form, `{"amount": "30.00", "currency": "USD"}`."""
-    return {"amount": f"{money.amount:f}", "currency": money.currency}
+    amount, currency = str(money).split()
+    return {"amount": amount, "currency": currency}
 
 
 def _set(money: Money, minor: int, currency: str) -> None:

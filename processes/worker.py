@@ -135,7 +135,6 @@ class Worker:
     enrolled: asyncio.Event = field(default_factory=asyncio.Event)
     """Set once the worker has its place among the others and claims."""
     _stopping: asyncio.Event = field(default_factory=asyncio.Event)
-    _cut: asyncio.Event = field(default_factory=asyncio.Event)
     _tasks: set[asyncio.Task[None]] = field(default_factory=set[asyncio.Task[None]])
     _resting: set[asyncio.Task[None]] = field(default_factory=set[asyncio.Task[None]])
 
@@ -180,21 +179,20 @@ class Worker:
 
     async def _serve(self, membership: Membership) -> None:
         settings = self.settings
-        self._cut.clear()
         heart = Heart(self.ledger, membership, settings.lease_seconds)
         heart.start()
 
         def position() -> Position:
             return Position(settings.name, membership.epoch, self._stopping.is_set())
 
-        runner = Runner(self.ledger, self.managers, position, self._cut)
+        runner = Runner(self.ledger, self.managers, position)
         log = logger("settled.worker").bind(worker=settings.name, epoch=membership.epoch)
         log.info("working", kinds=list(settings.kinds))
         pulse = asyncio.create_task(_beat(heart.pulse))
         try:
             await self._loop(runner, membership.epoch, heart)
         finally:
-            await self._drain()
+            await self._drain(runner)
             pulse.cancel()
             await asyncio.to_thread(heart.stop)
             await asyncio.to_thread(self._leave, membership, heart.lost.is_set())
@@ -263,13 +261,13 @@ class Worker:
     async def _one(
         self, runner: Runner, epoch: int, row: AgendaRow, machine: StateMachine | Exception
     ) -> None:
-        log = logger("settled.worker").bind(kind=row.kind, identity=row.identity)
         try:
             if isinstance(machine, Exception):
                 raise machine
             if await runner.run(row, machine):
                 return
         except Exception:
+            log = logger("settled.worker").bind(kind=row.kind, identity=row.identity)
             log.exception("step_failed")
             await self._rest(min(2.0**row.takes, LONGEST_BACKOFF_SECONDS))
         await self._give_back(epoch, row)
@@ -301,7 +299,7 @@ class Worker:
                 logger("settled.worker").warning("release_failed", error=str(error))
                 await asyncio.sleep(ENROL_RETRY_SECONDS)
 
-    async def _drain(self) -> None:
+    async def _drain(self, runner: Runner) -> None:
         """Let running calls end; what still runs then is cut short and recorded as unknown."""
         for task in self._resting:
             task.cancel()  # its row is free when the place among the workers is given up
@@ -309,7 +307,7 @@ class Worker:
             await asyncio.wait(self._tasks, timeout=self.settings.drain_seconds)
         if not self._tasks:
             return
-        self._cut.set()
+        runner.cut_short()
         await asyncio.wait(self._tasks, timeout=RECORD_SECONDS)
         # The store is away: what is held stays held, and whoever claims it next records it.
         for task in self._tasks:
