@@ -24,6 +24,7 @@ MAX_MINOR = 2**63 - 1
 """The largest amount in minor units: both stores keep it in a signed 64-bit integer."""
 
 _PLAIN_AMOUNT = re.compile(r"[0-9]{1,30}(\.[0-9]{1,30})?", re.ASCII)
+_USUAL_AMOUNT = re.compile(r"([0-9]{1,14})(?:\.([0-9]{1,4}))?", re.ASCII)
 _MONEY_KEYS: frozenset[object] = frozenset({"amount", "currency"})
 _WRITE_AS_TEXT = 'Write the amount as text: Money("30.00", "USD").'
 
@@ -48,7 +49,11 @@ class Money:
         and amounts with more decimals than the currency has.
         """
         decimals = _decimals_of(currency)
-        _set(self, _minor_units(_exact(amount), decimals, currency), currency)
+        usual = _USUAL_AMOUNT.fullmatch(amount) if type(amount) is str else None
+        if usual is not None and len(fraction := usual[2] or "") <= decimals:
+            _set(self, int(usual[1] + fraction.ljust(decimals, "0")), currency)
+        else:
+            _set(self, _minor_units(_exact(amount), decimals, currency), currency)
 
     @classmethod
     def of_minor(cls, minor: int, currency: str) -> Money:

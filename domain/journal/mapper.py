@@ -25,7 +25,7 @@ READER = 1
 """The highest `min_reader` that this code understands."""
 
 _SHARD = str(SHARD).encode()
-_length = struct.Struct(">I").pack
+_lengths = struct.Struct(">16I").pack
 
 IN_COLUMNS = frozenset(
     {"originator_id", "originator_version", "timestamp", "actor", "correlation", "causation"}
@@ -144,7 +144,7 @@ class EventMapper(Mapper[UUID]):
 def hash_of(record: RecordedEvent) -> bytes:
     """Return the SHA-256 over everything in a record but its position, its body and its hash.
 
-    Each part is preceded by its length, so that no two records share an encoding.
+    The lengths of all parts come first, 32 bits each, so that no two records share an encoding.
     """
     at = record.recorded_at
     parts = (
@@ -165,7 +165,7 @@ def hash_of(record: RecordedEvent) -> bytes:
         record.state,
         _optional(record.body_digest),
     )
-    return hashlib.sha256(b"".join([_length(len(p)) + p for p in parts])).digest()
+    return hashlib.sha256(_lengths(*map(len, parts)) + b"".join(parts)).digest()
 
 
 @lru_cache(maxsize=None)

@@ -40,6 +40,7 @@ from settled.infrastructure.journal.postgres.migrating import PostgresTarget
 from settled.infrastructure.journal.postgres.rows import event_of
 from settled.infrastructure.journal.postgres.session import Session
 from settled.infrastructure.journal.postgres.statements import WRITE_LANES
+from settled.infrastructure.journal.postgres.wakeups import Listener, Notifier
 
 PATIENCE_SECONDS = 10.0
 """How long a server that went away is waited for before that is reported."""
@@ -78,7 +79,8 @@ class PostgresJournal:
         self._water = HighWater(self._texts)
         self._known_lanes: set[str] = set()
         self._mutex = threading.Lock()
-        self._opened: list[PostgresCommitter | PostgresMembership] = []
+        self._opened: list[PostgresCommitter | PostgresMembership | Listener] = []
+        self._notifier = Notifier(self._address)
         self._pool: ConnectionPool[Connection] = ConnectionPool(
             self._address.conninfo,
             min_size=1,
@@ -103,7 +105,7 @@ class PostgresJournal:
         session = Session(
             self._address, settings=self._settings, patience_seconds=self._patience_seconds
         )
-        return self._track(PostgresCommitter(session, self._texts))
+        return self._track(PostgresCommitter(session, self._texts, self._notifier.tell))
 
     def join(self, connection: Any, unit: Unit) -> Answer:
         """Append inside the caller's own open transaction; it commits or rolls back with it.
@@ -213,6 +215,10 @@ class PostgresJournal:
         """Register a worker."""
         return self._track(PostgresMembership(self._address, self._texts, name, lease_seconds))
 
+    def watch(self, changed: Callable[[], None]) -> Listener:
+        """Call `changed` soon after something may have become due, from a thread of its own."""
+        return self._track(Listener(self._address, changed))
+
     def workers(self) -> list[WorkerRow]:
         """Return the registered workers, also those that lapsed and still own rows."""
         return [WorkerRow(*row) for row in self._rows(reading.WORKERS)]
@@ -266,6 +272,7 @@ class PostgresJournal:
             opened, self._opened = self._opened, []
         for one in opened:
             one.close()
+        self._notifier.close()
         self._pool.close()
 
     def _check(self, require_fsync: bool) -> None:
@@ -310,7 +317,7 @@ class PostgresJournal:
                 return work(connection)
 
 
-Opened = TypeVar("Opened", PostgresCommitter, PostgresMembership)
+Opened = TypeVar("Opened", PostgresCommitter, PostgresMembership, Listener)
 
 
 def _page(connection: Connection, texts: Texts, after: int, upto: int, limit: int) -> list[Row]:

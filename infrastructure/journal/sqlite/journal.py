@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import sqlite3
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from datetime import datetime
 from pathlib import Path
 from typing import Any
@@ -23,6 +23,7 @@ from settled.infrastructure.journal.migrate import check
 from settled.infrastructure.journal.sqlite import committer, installation, membership, reading
 from settled.infrastructure.journal.sqlite.database import PATIENCE_SECONDS, Database
 from settled.infrastructure.journal.sqlite.migrating import SqliteTarget
+from settled.infrastructure.journal.sqlite.wakeups import Watcher
 
 
 class SqliteJournal:
@@ -159,6 +160,10 @@ class SqliteJournal:
     def enrol(self, name: str, lease_seconds: float) -> membership.SqliteMembership:
         """Register a worker."""
         return membership.enrol(self._database, name, lease_seconds)
+
+    def watch(self, changed: Callable[[], None]) -> Watcher:
+        """Call `changed` soon after somebody has written, from a thread of its own."""
+        return Watcher(self._database, changed)
 
     def workers(self) -> list[WorkerRow]:
         """Return the registered workers, also those that lapsed and still own rows."""
