@@ -72,7 +72,9 @@ LONGEST_REFERENCE = 500
 """Characters of a provider's name for its object; longer ones are not kept."""
 
 LARGEST_RECEIPT_BYTES = 256 * 1024
-_SURELY_SMALL = LARGEST_RECEIPT_BYTES // 12  # no character takes more bytes of JSON than a pair of \uXXXX
+_SURELY_SMALL = (
+    LARGEST_RECEIPT_BYTES // 12
+)  # no character takes more bytes of JSON than a pair of \uXXXX
 
 LATE_RETRY_SECONDS = 1.0
 """How soon a late reply is tried to be recorded again when the store is away."""

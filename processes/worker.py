@@ -187,7 +187,10 @@ class Worker:
     async def _serve(self, membership: Membership) -> None:
         settings = self.settings
         loop = asyncio.get_running_loop()
-        stir = partial(loop.call_soon_threadsafe, self._stirred.set)
+
+        def stir() -> None:
+            loop.call_soon_threadsafe(self._stirred.set)
+
         watch = await asyncio.to_thread(self.ledger.journal.watch, stir)
         heart = Heart(self.ledger, membership, settings.lease_seconds)
         heart.start()

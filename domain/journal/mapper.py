@@ -7,7 +7,7 @@ import hmac
 import struct
 from collections.abc import Callable, Sequence
 from datetime import UTC
-from functools import lru_cache
+from functools import cache
 from typing import Any, cast
 from uuid import UUID
 
@@ -168,12 +168,12 @@ def hash_of(record: RecordedEvent) -> bytes:
     return hashlib.sha256(_lengths(*map(len, parts)) + b"".join(parts)).digest()
 
 
-@lru_cache(maxsize=None)
+@cache
 def _body_of(kind: type[Event]) -> set[str]:
     return set(kind.BODY)
 
 
-@lru_cache(maxsize=None)
+@cache
 def _beside_envelope(kind: type[Event]) -> set[str]:
     return set(IN_COLUMNS | kind.BODY)
 

@@ -27,10 +27,11 @@ class Event(BaseModel, CanMutateAggregate[UUID]):
     """Something that happened to a stream.
 
     A subclass that is recorded states its `TOPIC`, which never changes, whatever becomes of module
-    and class names; its last part is the event's `NAME` in its lifecycle. `SCHEMA_VERSION` counts the shapes of the event's fields; `MIN_READER` is the
-    lowest reader number that understands its meaning. The fields named in `BODY` may have to be
-    erased one day and are stored apart. `PROGRESS` is False for events that only take or return a
-    stream, so that a worker killed by it again and again is noticed.
+    and class names; its last part is the event's `NAME` in its lifecycle. `SCHEMA_VERSION` counts
+    the shapes of the event's fields; `MIN_READER` is the lowest reader number that understands its
+    meaning. The fields named in `BODY` may have to be erased one day and are stored apart.
+    `PROGRESS` is False for events that only take or return a stream, so that a worker killed by it
+    again and again is noticed.
     """
 
     model_config = ConfigDict(frozen=True, extra="forbid")

@@ -6,7 +6,7 @@ import threading
 from collections.abc import Callable, Mapping, Sequence
 from contextlib import suppress
 from datetime import datetime
-from typing import Any, TypeVar
+from typing import TYPE_CHECKING, Any, TypeVar
 from uuid import UUID
 
 import psycopg
@@ -40,7 +40,6 @@ from settled.infrastructure.journal.postgres.migrating import PostgresTarget
 from settled.infrastructure.journal.postgres.rows import event_of
 from settled.infrastructure.journal.postgres.session import Session
 from settled.infrastructure.journal.postgres.statements import WRITE_LANES
-from settled.infrastructure.journal.postgres.wakeups import Listener, Notifier
 
 PATIENCE_SECONDS = 10.0
 """How long a server that went away is waited for before that is reported."""
@@ -48,6 +47,9 @@ PATIENCE_SECONDS = 10.0
 _READER = {"statement_timeout": "30s", "lock_timeout": "5s"}
 _READERS = 4
 _LAST_VERSION = (1 << 63) - 1
+
+if TYPE_CHECKING:
+    from settled.infrastructure.journal.postgres.wakeups import Listener, Notifier
 
 T = TypeVar("T")
 
@@ -80,7 +82,7 @@ class PostgresJournal:
         self._known_lanes: set[str] = set()
         self._mutex = threading.Lock()
         self._opened: list[PostgresCommitter | PostgresMembership | Listener] = []
-        self._notifier = Notifier(self._address)
+        self._notifier: Notifier | None = None
         self._pool: ConnectionPool[Connection] = ConnectionPool(
             self._address.conninfo,
             min_size=1,
@@ -105,7 +107,7 @@ class PostgresJournal:
         session = Session(
             self._address, settings=self._settings, patience_seconds=self._patience_seconds
         )
-        return self._track(PostgresCommitter(session, self._texts, self._notifier.tell))
+        return self._track(PostgresCommitter(session, self._texts, self._notify))
 
     def join(self, connection: Any, unit: Unit) -> Answer:
         """Append inside the caller's own open transaction; it commits or rolls back with it.
@@ -217,6 +219,8 @@ class PostgresJournal:
 
     def watch(self, changed: Callable[[], None]) -> Listener:
         """Call `changed` soon after something may have become due, from a thread of its own."""
+        from settled.infrastructure.journal.postgres.wakeups import Listener  # as in _notify
+
         return self._track(Listener(self._address, changed))
 
     def workers(self) -> list[WorkerRow]:
@@ -272,8 +276,18 @@ class PostgresJournal:
             opened, self._opened = self._opened, []
         for one in opened:
             one.close()
-        self._notifier.close()
+        if self._notifier is not None:
+            self._notifier.close()
         self._pool.close()
+
+    def _notify(self) -> None:
+        # Imported here, because who only asks has no use for it, and starts sooner without.
+        from settled.infrastructure.journal.postgres.wakeups import Notifier
+
+        with self._mutex:
+            if self._notifier is None:
+                self._notifier = Notifier(self._address)
+        self._notifier.tell()
 
     def _check(self, require_fsync: bool) -> None:
         connection = self._address.connect(_READER)
@@ -317,7 +331,7 @@ class PostgresJournal:
                 return work(connection)
 
 
-Opened = TypeVar("Opened", PostgresCommitter, PostgresMembership, Listener)
+Opened = TypeVar("Opened", PostgresCommitter, PostgresMembership, "Listener")
 
 
 def _page(connection: Connection, texts: Texts, after: int, upto: int, limit: int) -> list[Row]:

@@ -16,6 +16,7 @@ from settled.domain.journal.port import (
     GuardRow,
     Installation,
     Page,
+    Watch,
     WorkerRow,
 )
 from settled.domain.journal.unit import SHARD, Answer, RecordedEvent, Unit
@@ -23,7 +24,6 @@ from settled.infrastructure.journal.migrate import check
 from settled.infrastructure.journal.sqlite import committer, installation, membership, reading
 from settled.infrastructure.journal.sqlite.database import PATIENCE_SECONDS, Database
 from settled.infrastructure.journal.sqlite.migrating import SqliteTarget
-from settled.infrastructure.journal.sqlite.wakeups import Watcher
 
 
 class SqliteJournal:
@@ -161,8 +161,10 @@ class SqliteJournal:
         """Register a worker."""
         return membership.enrol(self._database, name, lease_seconds)
 
-    def watch(self, changed: Callable[[], None]) -> Watcher:
+    def watch(self, changed: Callable[[], None]) -> Watch:
         """Call `changed` soon after somebody has written, from a thread of its own."""
+        from settled.infrastructure.journal.sqlite.wakeups import Watcher  # only workers do this
+
         return Watcher(self._database, changed)
 
     def workers(self) -> list[WorkerRow]:
