@@ -17,6 +17,7 @@ from enum import Enum
 from typing import Any, cast
 from uuid import UUID
 
+import orjson
 import rfc8785
 from pydantic import BaseModel
 
@@ -29,6 +30,8 @@ LIMIT_BYTES = 64 * 1024
 LIMIT_DEPTH = 32
 """How many lists and objects may be nested in one another."""
 
+_GLANCE_DEPTH = 4
+_UNSETTLED = LIMIT_BYTES + 1
 _MIN_INTEGER, _MAX_INTEGER = -(2**63), 2**63 - 1
 _LIMIT_DECIMAL_PLACES = 40
 _ALLOWED_CONTROLS = "\t\n\r"
@@ -45,7 +48,11 @@ def canonical(value: object) -> bytes:
     for path, text in problems(value):
         where = f"{path}: " if path else ""
         raise InvalidParams(f"{where}{text}.", hint="Only exact values have a digest.")
-    return rfc8785.dumps(_tagged(value))
+    tagged = _tagged(value)
+    # Over ASCII the two agree: order by UTF-8 bytes is order by UTF-16 units there, escapes are the
+    # same, and no number is left in what is tagged.
+    compact = orjson.dumps(tagged, option=orjson.OPT_SORT_KEYS)
+    return compact if compact.isascii() else rfc8785.dumps(tagged)
 
 
 def problems(value: object) -> Iterator[tuple[str, str]]:
@@ -57,7 +64,43 @@ def problems(value: object) -> Iterator[tuple[str, str]]:
     their Unicode form. Raises `TooLarge` as soon as the value holds more than `LIMIT_BYTES`, so
     that ten megabytes cost no more to refuse than seventy kilobytes.
     """
+    if _plain_bytes(value, 0) <= LIMIT_BYTES:
+        return iter(())
     return _Walk().visit(value, "", 0)
+
+
+def _plain_bytes(value: object, depth: int) -> int:
+    """Return the bytes that a value counts for if a glance shows that nothing is wrong with it.
+
+    Most values are shallow and of printable ASCII text, whole numbers and money. What a glance does
+    not settle counts for more than the limit, so that the walk looks at it closely.
+    """
+    kind = type(value)
+    if kind is str:
+        text = cast(str, value)
+        return len(text) + 2 if text.isascii() and text.isprintable() else _UNSETTLED
+    if value is None or kind is bool or kind is Money:
+        return 1
+    if kind is int:
+        return 1 if _MIN_INTEGER <= cast(int, value) <= _MAX_INTEGER else _UNSETTLED
+    if depth >= _GLANCE_DEPTH:
+        return _UNSETTLED
+    size = 2
+    if kind is list or kind is tuple:
+        for item in cast(list[object] | tuple[object, ...], value):
+            size += _plain_bytes(item, depth + 1)
+            if size > LIMIT_BYTES:
+                break
+        return size
+    if kind is not dict and not isinstance(value, BaseModel):
+        return _UNSETTLED
+    for key, item in cast(dict[object, object], value if kind is dict else vars(value)).items():
+        if type(key) is not str:
+            return _UNSETTLED
+        size += _plain_bytes(key, depth) + _plain_bytes(item, depth + 1)
+        if size > LIMIT_BYTES:
+            break
+    return size
 
 
 class _Walk:
@@ -158,6 +201,8 @@ def _is_short(number: Decimal) -> bool:
 
 def _tagged(value: object) -> Any:
     """Return the JSON-like value that RFC 8785 puts in order."""
+    if type(value) is str:
+        return "s:" + (value if value.isascii() else unicodedata.normalize("NFC", value))
     match value:
         case Enum():
             return _tagged(value.value)

@@ -45,8 +45,8 @@ class Clock(Protocol):
         """Return seconds on a clock that nobody can set; only differences mean something."""
         ...
 
-    def new_id(self) -> UUID:
-        """Return an identifier that nobody else has been given."""
+    def new_ids(self, count: int) -> list[UUID]:
+        """Return so many identifiers that nobody else has been given."""
         ...
 
     def uniform(self) -> float:

@@ -82,7 +82,7 @@ def digest(params: Params, kind: str, mode: Mode, key: bytes, key_id: str) -> Di
         "params_version": version,
         "fields": semantic(params),
     }
-    value = hmac.new(key, canonical(covered), hashlib.sha256).hexdigest()
+    value = hmac.digest(key, canonical(covered), hashlib.sha256).hex()
     return Digest(ALGORITHM, value, kind, version, key_id)
 
 

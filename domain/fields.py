@@ -54,6 +54,8 @@ def normalised(declared: Any, value: object) -> object:
     item by item. What is left as it is meets strict validation next and is refused there, with
     the field's name.
     """
+    if declared is str or declared is bool or declared is Money:
+        return value
     declared = _bare(declared)
     arguments = get_args(declared)
     if _is_union(declared):

@@ -64,6 +64,15 @@ class Identity:
         _check_name("kind", self.kind)
         _check_id("operation id", self.operation_id)
 
+    @classmethod
+    def recorded(cls, tenant: str, kind: str, operation_id: str) -> Identity:
+        """Return the name of an operation that exists: it was checked before it was recorded."""
+        identity = object.__new__(cls)
+        object.__setattr__(identity, "tenant", tenant)
+        object.__setattr__(identity, "kind", kind)
+        object.__setattr__(identity, "operation_id", operation_id)
+        return identity
+
     def __str__(self) -> str:
         """Return the name as logs and messages write it."""
         return f"{self.tenant}/{self.kind}/{self.operation_id}"

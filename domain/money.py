@@ -24,6 +24,7 @@ MAX_MINOR = 2**63 - 1
 """The largest amount in minor units: both stores keep it in a signed 64-bit integer."""
 
 _PLAIN_AMOUNT = re.compile(r"[0-9]{1,30}(\.[0-9]{1,30})?", re.ASCII)
+_USUAL_AMOUNT = re.compile(r"([0-9]{1,14})(?:\.([0-9]{1,4}))?", re.ASCII)
 _MONEY_KEYS: frozenset[object] = frozenset({"amount", "currency"})
 _WRITE_AS_TEXT = 'Write the amount as text: Money("30.00", "USD").'
 
@@ -48,7 +49,11 @@ class Money:
         and amounts with more decimals than the currency has.
         """
         decimals = _decimals_of(currency)
-        _set(self, _minor_units(_exact(amount), decimals, currency), currency)
+        usual = _USUAL_AMOUNT.fullmatch(amount) if type(amount) is str else None
+        if usual is not None and len(fraction := usual[2] or "") <= decimals:
+            _set(self, int(usual[1] + fraction.ljust(decimals, "0")), currency)
+        else:
+            _set(self, _minor_units(_exact(amount), decimals, currency), currency)
 
     @classmethod
     def of_minor(cls, minor: int, currency: str) -> Money:
@@ -61,16 +66,23 @@ class Money:
     @property
     def amount(self) -> Decimal:
         """The amount in major units, with all the decimals of its currency."""
-        digits = tuple(int(digit) for digit in str(self.minor))
-        return Decimal((0, digits, -DECIMALS[self.currency]))
+        return Decimal(self._text)
+
+    @property
+    def _text(self) -> str:
+        decimals = DECIMALS[self.currency]
+        if not decimals:
+            return str(self.minor)
+        digits = str(self.minor).rjust(decimals + 1, "0")
+        return f"{digits[:-decimals]}.{digits[-decimals:]}"
 
     def __str__(self) -> str:
         """Return the amount as people read it, such as 30.00 USD."""
-        return f"{self.amount:f} {self.currency}"
+        return f"{self._text} {self.currency}"
 
     def __repr__(self) -> str:
         """Return the expression that makes this money."""
-        return f"Money('{self.amount:f}', '{self.currency}')"
+        return f"Money('{self._text}', '{self.currency}')"
 
     def __lt__(self, other: Money) -> bool:
         return self.minor < self._comparable(other)
@@ -122,7 +134,8 @@ class Money:
 
 def money_as_json(money: Money) -> dict[str, str]:
     """Return the JSON form, `{"amount": "30.00", "currency": "USD"}`."""
-    return {"amount": f"{money.amount:f}", "currency": money.currency}
+    amount, currency = str(money).split()
+    return {"amount": amount, "currency": currency}
 
 
 def _set(money: Money, minor: int, currency: str) -> None:

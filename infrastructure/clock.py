@@ -13,12 +13,19 @@ from uuid import UUID
 SLOW_SECONDS = 0.5
 """How long a sample may take: our time may be ahead of the store's by as much, never behind."""
 
+_DRAWN_BITS = ~(0xF << 76 | 0x3 << 62)
+_VERSION_AND_VARIANT = 0x7 << 76 | 0x2 << 62
 _BOOT_CLOCK = getattr(time, "CLOCK_BOOTTIME", time.CLOCK_MONOTONIC)
 
 
 def elapsed_seconds() -> float:
     """Return seconds since some fixed moment, also while the host was suspended."""
     return time.clock_gettime(_BOOT_CLOCK)
+
+
+def _version_7(milliseconds: bytes, drawn: bytes) -> UUID:
+    value = int.from_bytes(milliseconds + drawn, "big")
+    return UUID(int=value & _DRAWN_BITS | _VERSION_AND_VARIANT)
 
 
 def chance() -> float:
@@ -62,14 +69,11 @@ class StoreClock:
         """Return elapsed seconds; they go on while the host is suspended."""
         return elapsed_seconds()
 
-    def new_id(self) -> UUID:
-        """Return a version 7 UUID (RFC 9562): the store's milliseconds, then chance."""
-        milliseconds = int(self.now().timestamp() * 1000)
-        chance = int.from_bytes(os.urandom(10), "big")
-        value = milliseconds << 80 | chance
-        value = value & ~(0xF << 76) | 0x7 << 76
-        value = value & ~(0x3 << 62) | 0x2 << 62
-        return UUID(int=value)
+    def new_ids(self, count: int) -> list[UUID]:
+        """Return version 7 UUIDs (RFC 9562): the store's milliseconds, then chance."""
+        milliseconds = int(self.now().timestamp() * 1000).to_bytes(6, "big")
+        drawn = os.urandom(10 * count)
+        return [_version_7(milliseconds, drawn[10 * n : 10 * n + 10]) for n in range(count)]
 
     def uniform(self) -> float:
         """Return a number in [0, 1)."""

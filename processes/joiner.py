@@ -19,7 +19,7 @@ from settled.domain.provider import Via
 from settled.processes.ledger import ForeignReference, Ledger
 from settled.processes.log import logger
 from settled.processes.manager import Decision, Perform, Position, Rest, Work
-from settled.processes.operations import Desk, understood
+from settled.processes.operations import Desk, fields_of, understood
 from settled.processes.runner import Foreign, ShutDown
 
 
@@ -54,7 +54,7 @@ class Joiner:
         def command(operation: Operation, foreign: bool = False) -> None:
             kind = self.desk.kinds[operation.kind]
             contract = kind.provider.contract
-            finding = said.finding(contract, self.desk.intended(kind, operation))
+            finding = said.finding(contract, fields_of(self.desk.params(kind, operation)))
             told = understood(Foreign(finding) if foreign else finding, Via.WEBHOOK)
             admit(operation, contract, told, stamp, timedelta())
 

@@ -48,6 +48,10 @@ class CommitQueue(Protocol):
         """Queue a unit for the next group."""
         ...
 
+    def submit_soon(self, unit: Unit) -> asyncio.Future[Answer]:
+        """Queue a unit from the running loop, with all others of this turn of the loop."""
+        ...
+
     def run(self, work: Callable[[Committer], T]) -> Future[T]:
         """Run `work` with the committer on the committer's thread, between two groups."""
         ...
@@ -104,7 +108,7 @@ class Ledger:
             if not pending:
                 continue
             progress = any(event.progress for event in pending)  # type: ignore[attr-defined]
-            events = self.mapper.seal(machine, iter(self.clock.new_id, None))
+            events = self.mapper.seal(machine, self.clock.new_ids)
             changes.append(
                 Change(
                     stream=machine.id,
@@ -135,7 +139,7 @@ class Ledger:
         reach(FaultPoint.BEFORE_COMMIT, name)
         while True:
             try:
-                answer = await asyncio.shield(asyncio.wrap_future(self.queue.submit(unit)))
+                answer = await self.queue.submit_soon(unit)
             except StoreError as error:
                 logger("settled.ledger").warning("not_committed", error=str(error))
                 await asyncio.sleep(retry_seconds)

@@ -72,6 +72,9 @@ LONGEST_REFERENCE = 500
 """Characters of a provider's name for its object; longer ones are not kept."""
 
 LARGEST_RECEIPT_BYTES = 256 * 1024
+_SURELY_SMALL = (
+    LARGEST_RECEIPT_BYTES // 12
+)  # no character takes more bytes of JSON than a pair of \uXXXX
 
 LATE_RETRY_SECONDS = 1.0
 """How soon a late reply is tried to be recorded again when the store is away."""
@@ -106,7 +109,8 @@ class Desk:
         """Record Dispatching and return the call that may follow once it is durable."""
         kind = self.kinds.serving(operation)
         monotonic = self.clock.monotonic()
-        request, is_new = self._request(kind, operation)
+        is_new = operation.request is None
+        request, params = self._request(kind, operation)
         terms = operation.terms
         permit_until = stamp.at + timedelta(seconds=terms.permit_seconds)
         call_deadline = permit_until + timedelta(seconds=terms.call_timeout_seconds)
@@ -131,17 +135,18 @@ class Desk:
             key=operation.provider_key,
             attempt=attempt,
             request=request,
-            params=self.params(kind, operation),
+            params=params,
             timeout_seconds=terms.call_timeout_seconds,
             permit=SendPermit(monotonic + terms.permit_seconds, permit_until),
             now=stamp.at,
-            intended=self.intended(kind, operation),
+            intended=fields_of(params),
             late=lambda finding: self._report_late(operation, finding, attempt),
         )
         bound_seconds = terms.permit_seconds + terms.call_timeout_seconds
 
         async def send() -> Finding:
-            return await asyncio.wait_for(kind.provider.send(call), bound_seconds)
+            async with asyncio.timeout(bound_seconds):
+                return await kind.provider.send(call)
 
         return Perform(
             Work.CALL, kind.name, send, self._replied, partial(self._late, attempt=attempt)
@@ -149,13 +154,18 @@ class Desk:
 
     def seal(self, kind: Kind[Any], operation: Operation) -> SealedRequest:
         """Return the request as today's adapter makes it. Raises NotSealed when it cannot now."""
+        return self._sealed(kind, operation)[0]
+
+    def _request(self, kind: Kind[Any], operation: Operation) -> tuple[SealedRequest, Params]:
+        if operation.request is not None:
+            return operation.request, self.params(kind, operation)
+        return self._sealed(kind, operation)
+
+    def _sealed(self, kind: Kind[Any], operation: Operation) -> tuple[SealedRequest, Params]:
         try:
-            return kind.provider.seal(
-                operation.business_identity,
-                operation.provider_key,
-                self.params(kind, operation),
-                self.secret,
-            )
+            params = self.params(kind, operation)
+            identity, key = operation.business_identity, operation.provider_key
+            return kind.provider.seal(identity, key, params, self.secret), params
         except Exception as error:
             logger("settled.provider").exception(
                 "not_sealed", provider=operation.terms.provider, operation=operation.operation_id
@@ -165,21 +175,21 @@ class Desk:
     def look_up(self, operation: Operation, stamp: Stamp) -> Perform:
         """Return the question about an earlier attempt."""
         kind = self.kinds.serving(operation)
+        params = self.params(kind, operation)
         lookup = Lookup(
             identity=operation.business_identity,
             key=operation.provider_key,
             reference=operation.reference,
             request=operation.request,
-            params=self.params(kind, operation),
+            params=params,
             timeout_seconds=operation.terms.call_timeout_seconds,
             now=stamp.at,
-            intended=self.intended(kind, operation),
+            intended=fields_of(params),
         )
 
         async def ask() -> Finding:
-            return await asyncio.wait_for(
-                kind.provider.look_up(lookup), operation.terms.call_timeout_seconds
-            )
+            async with asyncio.timeout(operation.terms.call_timeout_seconds):
+                return await kind.provider.look_up(lookup)
 
         return Perform(Work.LOOKUP, kind.name, ask, self._found, self._late)
 
@@ -187,16 +197,6 @@ class Desk:
         """Return the parameters that were authorised."""
         assert operation.terms.params is not None, "open operations keep their parameters"
         return thaw(kind.params, operation.terms.params.encode())
-
-    def intended(self, kind: Kind[Any], operation: Operation) -> Mapping[str, Any]:
-        """Return the fields that an echo is compared with."""
-        params: Params = self.params(kind, operation)
-        return {name: getattr(params, name) for name in type(params).model_fields}
-
-    def _request(self, kind: Kind[Any], operation: Operation) -> tuple[SealedRequest, bool]:
-        if operation.request is not None:
-            return operation.request, False
-        return self.seal(kind, operation), True
 
     def _replied(self, operation: Operation, result: Any, stamp: Stamp) -> None:
         kind = self.kinds.serving(operation)
@@ -267,6 +267,11 @@ class Desk:
         admit(operation, kind.provider.contract, finding, stamp, jitter, attempt)
 
 
+def fields_of(params: Params) -> Mapping[str, Any]:
+    """Return the fields that an echo is compared with."""
+    return {name: getattr(params, name) for name in type(params).model_fields}
+
+
 def understood(result: Any, via: Via) -> Finding:
     """Return the finding that a call ended with; whatever else it ended with is a lost reply."""
     if isinstance(result, Foreign):
@@ -295,7 +300,7 @@ def _bounded(finding: Finding) -> Finding:
         finding = replace(
             finding, reference=None, evidence={**finding.evidence, "name": "unusable"}
         )
-    if finding.receipt is not None:
+    if finding.receipt is not None and len(str(finding.receipt)) > _SURELY_SMALL:
         size = len(json.dumps(dict(finding.receipt), default=str))
         if size > LARGEST_RECEIPT_BYTES:
             note = f"an object of {size} bytes was left out"

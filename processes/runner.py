@@ -47,14 +47,19 @@ class Runner:
         ledger: Ledger,
         managers: Sequence[ProcessManager],
         position: Callable[[], Position],
-        cut: asyncio.Event,
     ) -> None:
-        """`cut` is set when what is being performed shall be cut short."""
         self._ledger = ledger
         self._managers = managers
         self._position = position
-        self._cut = cut
+        self._cut = False
+        self._acting: set[asyncio.Task[Any]] = set()
         self._log = logger("settled.worker")
+
+    def cut_short(self) -> None:
+        """End what is being performed now, and what would begin later. From the loop's thread."""
+        self._cut = True
+        for task in self._acting:
+            task.cancel()
 
     async def run(self, row: AgendaRow, machine: StateMachine) -> bool:
         """Go on until the stream is no longer held here. False when nothing was appended."""
@@ -81,7 +86,7 @@ class Runner:
             appended = appended or machine.version > row.version
             if not machine.held:
                 return appended
-            if machine.version == before and (self._cut.is_set() or isinstance(decision, Record)):
+            if machine.version == before and (self._cut or isinstance(decision, Record)):
                 return appended  # deciding again would only decide the same
 
     def _manager(self, machine: StateMachine) -> ProcessManager | None:
@@ -137,19 +142,25 @@ class Runner:
 
     async def _result(self, decision: Perform) -> Any:
         """Return what was performed, the exception it ended with, or that it was cut short."""
-        acting = asyncio.ensure_future(decision.act())
-        cutting = asyncio.ensure_future(self._cut.wait())
+        if self._cut:
+            return ShutDown()
+        task = asyncio.current_task()
+        assert task is not None
+        self._acting.add(task)
         try:
-            await asyncio.wait({acting, cutting}, return_when=asyncio.FIRST_COMPLETED)
-            if not acting.done():
-                acting.cancel()
-                await asyncio.wait({acting})
-            if acting.cancelled():
-                return ShutDown()
-            return acting.exception() or acting.result()
+            return await decision.act()
+        except asyncio.CancelledError as error:
+            if not self._cut:
+                if task.cancelling():
+                    raise  # this whole task is given up, not what it performs
+                return error  # the adapter cancelled itself: nobody knows what it had done
+            while task.cancelling():
+                task.uncancel()
+            return ShutDown()
+        except Exception as error:
+            return error
         finally:
-            cutting.cancel()
-            acting.cancel()
+            self._acting.discard(task)
 
     async def _commit(self, machine: StateMachine, epoch: int) -> bool:
         answer = await self._ledger.append_durably(self._ledger.unit(machine, fence=epoch))

@@ -11,6 +11,7 @@ from __future__ import annotations
 import asyncio
 import threading
 from collections.abc import Callable, Sequence
+from contextlib import suppress
 from dataclasses import dataclass, field
 from functools import partial
 
@@ -37,6 +38,9 @@ ENROL_RETRY_SECONDS = 0.5
 
 LONGEST_BACKOFF_SECONDS = 30.0
 """The longest that a row is kept back after its step failed."""
+
+GATHER_SECONDS = 0.005
+"""How long a worker that is nearly full waits for more places before it claims again."""
 
 RECORD_SECONDS = 10.0
 """How long a stopping worker tries to record what it cut short."""
@@ -139,13 +143,15 @@ class Worker:
     enrolled: asyncio.Event = field(default_factory=asyncio.Event)
     """Set once the worker has its place among the others and claims."""
     _stopping: asyncio.Event = field(default_factory=asyncio.Event)
-    _cut: asyncio.Event = field(default_factory=asyncio.Event)
+    _stirred: asyncio.Event = field(default_factory=asyncio.Event)
+    """Set whenever there is a reason to look at the agenda, or at what was asked of the worker."""
     _tasks: set[asyncio.Task[None]] = field(default_factory=set[asyncio.Task[None]])
     _resting: set[asyncio.Task[None]] = field(default_factory=set[asyncio.Task[None]])
 
     def stop(self) -> None:
         """Stop claiming, drain, and end. Must be called from the loop's thread."""
         self._stopping.set()
+        self._stirred.set()
 
     async def run(self) -> None:
         """Work until stopped. A lost lease ends the present membership and begins another.
@@ -179,27 +185,33 @@ class Worker:
                 return await asyncio.to_thread(self._enrol)
             except (StoreUnavailable, StoreReadOnly) as error:
                 logger("settled.worker").warning("enrol_failed", error=str(error))
-                await self._pause(ENROL_RETRY_SECONDS, full=False)
+                await self._pause(ENROL_RETRY_SECONDS)
         return None
 
     async def _serve(self, membership: Membership) -> None:
         settings = self.settings
-        self._cut.clear()
+        loop = asyncio.get_running_loop()
+
+        def stir() -> None:
+            loop.call_soon_threadsafe(self._stirred.set)
+
+        watch = await asyncio.to_thread(self.ledger.journal.watch, stir)
         heart = Heart(self.ledger, membership, settings.lease_seconds)
         heart.start()
 
         def position() -> Position:
             return Position(settings.name, membership.epoch, self._stopping.is_set())
 
-        runner = Runner(self.ledger, self.managers, position, self._cut)
+        runner = Runner(self.ledger, self.managers, position)
         log = logger("settled.worker").bind(worker=settings.name, epoch=membership.epoch)
         log.info("working", kinds=list(settings.kinds))
         pulse = asyncio.create_task(_beat(heart.pulse))
         try:
             await self._loop(runner, membership.epoch, heart)
         finally:
-            await self._drain()
+            await self._drain(runner)
             pulse.cancel()
+            await asyncio.to_thread(watch.close)
             await asyncio.to_thread(heart.stop)
             await asyncio.to_thread(self._leave, membership, heart.lost.is_set())
             log.info("stopped", lost_lease=heart.lost.is_set())
@@ -214,26 +226,29 @@ class Worker:
             logger("settled.worker").warning("leave_failed", error=str(error))
 
     async def _loop(self, runner: Runner, epoch: int, heart: Heart) -> None:
+        settings = self.settings
         pause_seconds = 0.0
-        while not self._stopping.is_set() and not heart.lost.is_set():
-            free = self.settings.concurrency - len(self._tasks)
+        while True:
+            if 8 * (settings.concurrency - len(self._tasks)) < settings.concurrency:
+                # Nearly full: places that become free one by one are not each worth a claim.
+                await asyncio.sleep(GATHER_SECONDS)
+            self._stirred.clear()
+            if self._stopping.is_set() or heart.lost.is_set():
+                return
+            free = settings.concurrency - len(self._tasks)
             rows = await self._claim(epoch, free) if free > 0 else []
             if rows:
                 pause_seconds = 0.0
                 await self._begin(runner, epoch, rows)
                 continue
-            pause_seconds = min(max(2 * pause_seconds, 0.005), self.settings.idle_seconds)
-            await self._pause(pause_seconds, full=free <= 0)
+            pause_seconds = min(max(2 * pause_seconds, 0.005), settings.idle_seconds)
+            await self._pause(pause_seconds)
 
-    async def _pause(self, seconds: float, full: bool) -> None:
-        stopping = asyncio.ensure_future(self._stopping.wait())
-        waiting: set[asyncio.Future[object]] = {stopping}  # type: ignore[arg-type]
-        if full:
-            waiting |= set(self._tasks)  # type: ignore[arg-type]
-        try:
-            await asyncio.wait(waiting, timeout=seconds, return_when=asyncio.FIRST_COMPLETED)
-        finally:
-            stopping.cancel()
+    async def _pause(self, seconds: float) -> None:
+        """Wait so long, or until something stirs: work, a place that became free, a stop."""
+        with suppress(TimeoutError):
+            async with asyncio.timeout(seconds):
+                await self._stirred.wait()
 
     async def _claim(self, epoch: int, want: int) -> list[AgendaRow]:
         def claim(committer: Committer) -> list[AgendaRow]:
@@ -262,18 +277,22 @@ class Worker:
         for row, machine in loaded:
             task = asyncio.create_task(self._one(runner, epoch, row, machine))
             self._tasks.add(task)
-            task.add_done_callback(self._tasks.discard)
+            task.add_done_callback(self._ended)
+
+    def _ended(self, task: asyncio.Task[None]) -> None:
+        self._tasks.discard(task)
+        self._stirred.set()
 
     async def _one(
         self, runner: Runner, epoch: int, row: AgendaRow, machine: StateMachine | Exception
     ) -> None:
-        log = logger("settled.worker").bind(kind=row.kind, identity=row.identity)
         try:
             if isinstance(machine, Exception):
                 raise machine
             if await runner.run(row, machine):
                 return
         except Exception:
+            log = logger("settled.worker").bind(kind=row.kind, identity=row.identity)
             log.exception("step_failed")
             await self._rest(min(2.0**row.takes, LONGEST_BACKOFF_SECONDS))
         await self._give_back(epoch, row)
@@ -305,7 +324,7 @@ class Worker:
                 logger("settled.worker").warning("release_failed", error=str(error))
                 await asyncio.sleep(ENROL_RETRY_SECONDS)
 
-    async def _drain(self) -> None:
+    async def _drain(self, runner: Runner) -> None:
         """Let running calls end; what still runs then is cut short and recorded as unknown."""
         for task in self._resting:
             task.cancel()  # its row is free when the place among the workers is given up
@@ -313,7 +332,7 @@ class Worker:
             await asyncio.wait(self._tasks, timeout=self.settings.drain_seconds)
         if not self._tasks:
             return
-        self._cut.set()
+        runner.cut_short()
         await asyncio.wait(self._tasks, timeout=RECORD_SECONDS)
         # The store is away: what is held stays held, and whoever claims it next records it.
         for task in self._tasks:

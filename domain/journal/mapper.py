@@ -4,8 +4,10 @@ from __future__ import annotations
 
 import hashlib
 import hmac
-from collections.abc import Iterable, Sequence
+import struct
+from collections.abc import Callable, Sequence
 from datetime import UTC
+from functools import cache
 from typing import Any, cast
 from uuid import UUID
 
@@ -22,6 +24,9 @@ from settled.domain.machine.machine import StateMachine
 READER = 1
 """The highest `min_reader` that this code understands."""
 
+_SHARD = str(SHARD).encode()
+_lengths = struct.Struct(">16I").pack
+
 IN_COLUMNS = frozenset(
     {"originator_id", "originator_version", "timestamp", "actor", "correlation", "causation"}
 )
@@ -37,47 +42,52 @@ class EventMapper(Mapper[UUID]):
         super().__init__(JSONTranscoder())
         self._keys = keys
 
-    def seal(self, machine: StateMachine, ids: Iterable[UUID]) -> tuple[RecordedEvent, ...]:
+    def seal(
+        self, machine: StateMachine, new_ids: Callable[[int], Sequence[UUID]]
+    ) -> tuple[RecordedEvent, ...]:
         """Turn a machine's pending events into records and carry its chain on.
 
-        `ids` gives each event an identifier that nobody else has been given: by it a writer
+        `new_ids` gives each event an identifier that nobody else has been given: by it a writer
         recognises its own unit after the answer to its commit was lost.
         """
         events = cast("Sequence[Event]", machine.collect_events())
         records: list[RecordedEvent] = []
-        for event, event_id in zip(events, ids, strict=False):
+        for event, event_id in zip(events, new_ids(len(events)), strict=True):
             record = self._record(machine.tenant, event, event_id, machine.chain)
             machine.chain = record.hash
             records.append(record)
-        assert len(records) == len(events), "each event needs an id"
         return tuple(records)
 
     def _record(self, tenant: str, event: Event, event_id: UUID, previous: bytes) -> RecordedEvent:
         kind = type(event)
-        serializer = kind.__pydantic_serializer__
+        to_json = kind.__pydantic_serializer__.to_json
         key_id = self._keys.current(tenant)
-        body = serializer.to_json(event, include=set(kind.BODY)) if kind.BODY else None
-        key = self._keys.key(tenant, key_id)
-        record = RecordedEvent(
-            originator_id=event.originator_id,
-            originator_version=event.originator_version,
-            topic=kind.TOPIC,
-            state=serializer.to_json(event, exclude=set(IN_COLUMNS | kind.BODY)),
-            tenant=tenant,
-            event_id=event_id,
-            schema_version=kind.SCHEMA_VERSION,
-            min_reader=kind.MIN_READER,
-            recorded_at=event.timestamp,
-            actor=event.actor,
-            key_id=key_id,
-            previous_hash=previous,
-            hash=b"",
-            correlation=event.correlation,
-            causation=event.causation,
-            body=body,
-            body_digest=hmac.digest(key, body, hashlib.sha256) if body is not None else None,
+        body = body_digest = None
+        if kind.BODY:
+            body = to_json(event, include=_body_of(kind))
+            body_digest = hmac.digest(self._keys.key(tenant, key_id), body, "sha256")
+        record = RecordedEvent.of(
+            {
+                "originator_id": event.originator_id,
+                "originator_version": event.originator_version,
+                "topic": kind.TOPIC,
+                "state": to_json(event, exclude=_beside_envelope(kind)),
+                "tenant": tenant,
+                "event_id": event_id,
+                "schema_version": kind.SCHEMA_VERSION,
+                "min_reader": kind.MIN_READER,
+                "recorded_at": event.timestamp,
+                "actor": event.actor,
+                "key_id": key_id,
+                "previous_hash": previous,
+                "correlation": event.correlation,
+                "causation": event.causation,
+                "body": body,
+                "body_digest": body_digest,
+                "position": None,
+            }
         )
-        object.__setattr__(record, "hash", hash_of(record))
+        vars(record)["hash"] = hash_of(record)
         return record
 
     def to_stored_event(self, domain_event: DomainEventProtocol[UUID]) -> StoredEvent:
@@ -106,20 +116,18 @@ class EventMapper(Mapper[UUID]):
             )
         fields: dict[str, Any] = from_json(record.state)  # exact, also beyond 64 bits
         if record.body is not None:
-            fields |= from_json(record.body)
+            fields.update(from_json(record.body))
         if record.schema_version < kind.SCHEMA_VERSION:
             fields = kind.upcast(fields, record.schema_version)
-        event: Event = kind.__pydantic_validator__.validate_python(
-            fields
-            | {
-                "originator_id": record.originator_id,
-                "originator_version": record.originator_version,
-                "timestamp": record.recorded_at,
-                "actor": record.actor,
-                "correlation": record.correlation,
-                "causation": record.causation,
-            }
+        fields.update(
+            originator_id=record.originator_id,
+            originator_version=record.originator_version,
+            timestamp=record.recorded_at,
+            actor=record.actor,
+            correlation=record.correlation,
+            causation=record.causation,
         )
+        event: Event = kind.__pydantic_validator__.validate_python(fields)
         return event
 
     def fold(self, records: Sequence[RecordedEvent]) -> StateMachine | None:
@@ -136,19 +144,20 @@ class EventMapper(Mapper[UUID]):
 def hash_of(record: RecordedEvent) -> bytes:
     """Return the SHA-256 over everything in a record but its position, its body and its hash.
 
-    Each part is preceded by its length, so that no two records share an encoding.
+    The lengths of all parts come first, 32 bits each, so that no two records share an encoding.
     """
+    at = record.recorded_at
     parts = (
         record.previous_hash,
         record.tenant.encode(),
-        str(SHARD).encode(),
+        _SHARD,
         record.stream.bytes,
-        str(record.originator_version).encode(),
+        b"%d" % record.originator_version,
         record.event_id.bytes,
         record.topic.encode(),
-        str(record.schema_version).encode(),
-        str(record.min_reader).encode(),
-        record.recorded_at.astimezone(UTC).isoformat().encode(),
+        b"%d" % record.schema_version,
+        b"%d" % record.min_reader,
+        (at if at.tzinfo is UTC else at.astimezone(UTC)).isoformat().encode(),
         record.actor.encode(),
         _optional(None if record.correlation is None else record.correlation.encode()),
         _optional(None if record.causation is None else record.causation.bytes),
@@ -156,11 +165,17 @@ def hash_of(record: RecordedEvent) -> bytes:
         record.state,
         _optional(record.body_digest),
     )
-    digest = hashlib.sha256()
-    for part in parts:
-        digest.update(len(part).to_bytes(4, "big"))
-        digest.update(part)
-    return digest.digest()
+    return hashlib.sha256(_lengths(*map(len, parts)) + b"".join(parts)).digest()
+
+
+@cache
+def _body_of(kind: type[Event]) -> set[str]:
+    return set(kind.BODY)
+
+
+@cache
+def _beside_envelope(kind: type[Event]) -> set[str]:
+    return set(IN_COLUMNS | kind.BODY)
 
 
 def _optional(part: bytes | None) -> bytes:

@@ -6,7 +6,7 @@ it. Every method may raise StoreUnavailable; none of them retries a write by its
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from datetime import datetime
 from typing import Any, Protocol
@@ -91,6 +91,14 @@ class Diagnosis:
     severity: str
     subject: str
     message: str
+
+
+class Watch(Protocol):
+    """Somebody who is told when work may have come."""
+
+    def close(self) -> None:
+        """Stop telling."""
+        ...
 
 
 class Membership(Protocol):
@@ -223,6 +231,13 @@ class Journal(Protocol):
 
     def enrol(self, name: str, lease_seconds: float) -> Membership:
         """Register a worker."""
+        ...
+
+    def watch(self, changed: Callable[[], None]) -> Watch:
+        """Call `changed` soon after something may have become due, from a thread of its own.
+
+        It makes workers look sooner, and that is all: calls come for nothing and can be missed.
+        """
         ...
 
     def workers(self) -> list[WorkerRow]:

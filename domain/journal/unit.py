@@ -7,10 +7,10 @@ transaction; a unit that loses fails no other.
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from datetime import datetime
-from typing import Literal
+from typing import Any, Literal, Self
 from uuid import UUID
 
 from eventsourcing.persistence import StoredEvent
@@ -45,6 +45,17 @@ class RecordedEvent(StoredEvent):
     body: bytes | None = None
     body_digest: bytes | None = None
     position: int | None = None
+
+    @classmethod
+    def of(cls, fields: Mapping[str, Any]) -> Self:
+        """Return the event with these fields, which are all there are.
+
+        As `cls(**fields)`, which sets each of them by itself because the class is frozen: that
+        would be a tenth of what recording an event takes.
+        """
+        event = object.__new__(cls)
+        vars(event).update(fields)
+        return event
 
     @property
     def stream(self) -> UUID:

@@ -27,15 +27,17 @@ class Event(BaseModel, CanMutateAggregate[UUID]):
     """Something that happened to a stream.
 
     A subclass that is recorded states its `TOPIC`, which never changes, whatever becomes of module
-    and class names. `SCHEMA_VERSION` counts the shapes of the event's fields; `MIN_READER` is the
-    lowest reader number that understands its meaning. The fields named in `BODY` may have to be
-    erased one day and are stored apart. `PROGRESS` is False for events that only take or return a
-    stream, so that a worker killed by it again and again is noticed.
+    and class names; its last part is the event's `NAME` in its lifecycle. `SCHEMA_VERSION` counts
+    the shapes of the event's fields; `MIN_READER` is the lowest reader number that understands its
+    meaning. The fields named in `BODY` may have to be erased one day and are stored apart.
+    `PROGRESS` is False for events that only take or return a stream, so that a worker killed by it
+    again and again is noticed.
     """
 
     model_config = ConfigDict(frozen=True, extra="forbid")
 
     TOPIC: ClassVar[str] = ""
+    NAME: ClassVar[str] = ""
     SCHEMA_VERSION: ClassVar[int] = 1
     MIN_READER: ClassVar[int] = 1
     BODY: ClassVar[frozenset[str]] = frozenset()
@@ -54,6 +56,7 @@ class Event(BaseModel, CanMutateAggregate[UUID]):
         topic = cls.__dict__.get("TOPIC", "")
         if not topic:
             return
+        cls.NAME = topic.rpartition(".")[2]
         other = TOPICS.setdefault(topic, cls)
         if _full_name(other) != _full_name(cls):
             raise DeclarationError(
@@ -63,15 +66,15 @@ class Event(BaseModel, CanMutateAggregate[UUID]):
         if other is cls:
             register_topic(topic, cls)
 
+    @classmethod
+    def name(cls) -> str:
+        """Return the event's name in its lifecycle."""
+        return cls.NAME
+
     @property
     def progress(self) -> bool:
         """Whether the count of takes starts afresh with this event."""
         return type(self).PROGRESS
-
-    @classmethod
-    def name(cls) -> str:
-        """Return the last part of the topic: the event's name in its lifecycle."""
-        return cls.TOPIC.rpartition(".")[2]
 
     @classmethod
     def upcast(cls, fields: dict[str, Any], version: int) -> dict[str, Any]:
@@ -95,7 +98,7 @@ class Event(BaseModel, CanMutateAggregate[UUID]):
             raise OriginatorIDError(self.originator_id, machine.id)
         elif self.originator_version != machine.version + 1:
             raise OriginatorVersionError(self.originator_version, machine.version + 1)
-        target = machine.LIFECYCLE.step(machine.state, self.name()).target
+        target = machine.LIFECYCLE.step(machine.state, self.NAME).target
         self.apply(machine)
         machine.enter(target, self)
         return machine  # type: ignore[no-any-return]

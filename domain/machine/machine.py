@@ -90,11 +90,12 @@ class StateMachine(BaseAggregate[UUID]):
 
         Raises the error that the lifecycle names for the pair of state and event, or the guard's.
         """
-        step = self.LIFECYCLE.step(self.state, event_class.name())
+        step = self.LIFECYCLE.step(self.state, event_class.NAME)
         if step.guard is not None:
             getattr(self, step.guard)()
-        at = max(stamp.at, self.modified_on)  # a stream's times never go back
-        event = _make(event_class, self.id, self.version + 1, stamp.later(at), fields)
+        if stamp.at < self.modified_on:
+            stamp = stamp.later(self.modified_on)  # a stream's times never go back
+        event = _make(event_class, self.id, self.version + 1, stamp, fields)
         event.mutate(self)
         self.pending_events.append(event)
 

@@ -115,7 +115,7 @@ class Operation(StateMachine):
     @property
     def business_identity(self) -> Identity:
         """Tenant, kind and operation id together."""
-        return Identity(self.tenant, self.kind, self.identity)
+        return Identity.recorded(self.tenant, self.kind, self.identity)
 
     @property
     def label(self) -> str:

@@ -6,10 +6,11 @@ heavy load the units that came in during one commit share the next.
 
 from __future__ import annotations
 
+import asyncio
 import threading
 import time
 from collections import deque
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from concurrent.futures import Future
 from dataclasses import dataclass
 from typing import Any, TypeVar
@@ -20,6 +21,7 @@ from settled.domain.journal.judge import next_group
 from settled.domain.journal.port import Committer
 from settled.domain.journal.unit import Answer, Busy, Unit
 from settled.infrastructure.clock import chance
+from settled.processes.log import logger
 
 GROUP_SIZE = 200
 BUSY_PATIENCE_SECONDS = 10.0
@@ -38,8 +40,10 @@ T = TypeVar("T")
 @dataclass(slots=True, eq=False)
 class _Waiting:
     unit: Unit
-    future: Future[Answer]
+    future: Future[Answer] | asyncio.Future[Answer]
     streams: frozenset[UUID]
+    loop: asyncio.AbstractEventLoop | None = None
+    """Whose future it is; None for one that a thread waits for."""
     give_up_at: float = 0.0
     not_before: float = 0.0
     tries: int = 0
@@ -65,6 +69,7 @@ class CommitQueue:
         self._changed = threading.Condition()
         self._units: deque[_Waiting] = deque()
         self._tasks: deque[_Task] = deque()
+        self._soon: dict[asyncio.AbstractEventLoop, list[_Waiting]] = {}
         self._closing = False
         self.groups = 0
         self.units = 0
@@ -77,12 +82,37 @@ class CommitQueue:
         After StoreUnavailable it is not known whether the unit is in; the same unit, submitted
         again, tells. Busy is answered only when what it needs was held for too long.
         """
-        waiting = _Waiting(unit, Future(), frozenset(change.stream for change in unit.changes))
+        future: Future[Answer] = Future()
+        self._add([_Waiting(unit, future, _streams(unit))])
+        return future
+
+    def submit_soon(self, unit: Unit) -> asyncio.Future[Answer]:
+        """Queue a unit from a loop, together with all others of this turn of the loop.
+
+        As `submit`, for a future of the running loop: a loop that carries hundreds of streams
+        hands their units over at once, and hears of a whole group at once.
+        """
+        loop = asyncio.get_running_loop()
+        future: asyncio.Future[Answer] = loop.create_future()
+        batch = self._soon.get(loop)
+        if batch is None:
+            batch = self._soon[loop] = []
+            loop.call_soon(self._hand_over, loop)
+        batch.append(_Waiting(unit, future, _streams(unit), loop))
+        return future
+
+    def _hand_over(self, loop: asyncio.AbstractEventLoop) -> None:
+        batch = self._soon.pop(loop)
+        try:
+            self._add(batch)
+        except StoreUnavailable as error:
+            _tell([(waiting.future, error) for waiting in batch])
+
+    def _add(self, batch: Sequence[_Waiting]) -> None:
         with self._changed:
             self._refuse_when_closed()
-            self._units.append(waiting)
+            self._units.extend(batch)
             self._changed.notify()
-        return waiting.future
 
     def run(self, work: Callable[[Committer], T]) -> Future[T]:
         """Run a function, such as a claim, in the committer's thread, between two groups."""
@@ -154,7 +184,7 @@ class CommitQueue:
         now = time.monotonic()
         live: list[_Waiting] = []
         for waiting in group:
-            if waiting.tries or waiting.future.set_running_or_notify_cancel():
+            if waiting.tries or _is_wanted(waiting.future):
                 waiting.give_up_at = waiting.give_up_at or now + BUSY_PATIENCE_SECONDS
                 live.append(waiting)
         if not live:
@@ -162,18 +192,20 @@ class CommitQueue:
         try:
             answers = self._commit_patiently([waiting.unit for waiting in live])
         except Exception as error:  # whatever it is, the callers have to hear of it
-            for waiting in live:
-                waiting.future.set_exception(error)
+            _deliver((waiting, error) for waiting in live)
             return
         self.groups += 1
         busy: list[_Waiting] = []
+        answered: list[tuple[_Waiting, Answer]] = []
         for waiting, answer in zip(live, answers, strict=True):
             if isinstance(answer, Busy) and time.monotonic() < waiting.give_up_at:
                 busy.append(waiting)
             else:
-                self.units += 1
-                waiting.future.set_result(answer)
-        self._put_back(busy)
+                answered.append((waiting, answer))
+        self.units += len(answered)
+        _deliver(answered)
+        if busy:
+            self._put_back(busy)
 
     def _put_back(self, busy: Sequence[_Waiting]) -> None:
         """Try busy units again after a random pause that grows, so that rivals fall out of step."""
@@ -195,6 +227,47 @@ class CommitQueue:
                     raise
             time.sleep(pause_seconds)
             pause_seconds = min(_LAST_PAUSE_SECONDS, pause_seconds * 2)
+
+
+def _streams(unit: Unit) -> frozenset[UUID]:
+    return frozenset([change.stream for change in unit.changes])
+
+
+def _is_wanted(future: Future[Answer] | asyncio.Future[Answer]) -> bool:
+    """Tell whether a unit shall still be committed: a thread may have given it up meanwhile.
+
+    One that a loop has submitted is committed even if its waiter was cancelled, as it would have
+    been a moment later.
+    """
+    return not isinstance(future, Future) or future.set_running_or_notify_cancel()
+
+
+Told = tuple["Future[Answer] | asyncio.Future[Answer]", "Answer | Exception"]
+
+
+def _deliver(answered: Iterable[tuple[_Waiting, Answer | Exception]]) -> None:
+    """Give the answers of a group to who waits: to each loop all of its own in one call."""
+    here: list[Told] = []
+    elsewhere: dict[asyncio.AbstractEventLoop, list[Told]] = {}
+    for waiting, answer in answered:
+        told = here if waiting.loop is None else elsewhere.setdefault(waiting.loop, [])
+        told.append((waiting.future, answer))
+    _tell(here)
+    for loop, told in elsewhere.items():
+        try:
+            loop.call_soon_threadsafe(_tell, told)
+        except RuntimeError:  # the loop is closed, and nobody waits in it any more
+            logger("settled.queue").debug("answers_unheard", units=len(told))
+
+
+def _tell(told: Iterable[Told]) -> None:
+    for future, answer in told:
+        if future.done():
+            continue  # who waited in the loop was cancelled
+        if isinstance(answer, Exception):
+            future.set_exception(answer)
+        else:
+            future.set_result(answer)
 
 
 def _complete(task: _Task, committer: Committer) -> None:

@@ -209,7 +209,7 @@ class Given(Generic[M]):
 
     def _commit(self, machine: M) -> tuple[Event, ...]:
         events = _pending(machine)
-        self._records += self._mapper.seal(machine, iter(self.clock.new_id, None))
+        self._records += self._mapper.seal(machine, self.clock.new_ids)
         return events
 
 

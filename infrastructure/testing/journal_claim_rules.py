@@ -4,8 +4,9 @@ from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Generator, Sequence
-from contextlib import contextmanager
+from contextlib import closing, contextmanager
 from datetime import timedelta
+from threading import Event
 
 import pytest
 
@@ -33,6 +34,12 @@ def _head(journal: Journal, unit: Unit) -> AgendaRow:
 
 def _names(rows: Sequence[AgendaRow]) -> list[str]:
     return [row.identity for row in rows]
+
+
+def _told(committer: Committer, heard: Event) -> bool:
+    """Commit something due, and say whether it was heard of: what comes too early may be missed."""
+    commit(committer, a_unit())
+    return heard.wait(0.2)
 
 
 def _due(identity: str, lane: str = "acme/refund/stripe", **columns: object) -> Unit:
@@ -67,6 +74,12 @@ class ClaimRules(JournalRules):
     ) -> list[AgendaRow]:
         """Claim once."""
         return committer.claim(epoch=worker.epoch, kinds=kinds, want=want, reader=reader)
+
+    def test_who_watches_hears_of_what_is_due(self, journal: Journal, committer: Committer) -> None:
+        """A worker that waits looks at once, and not only when its pause is over."""
+        heard = Event()
+        with closing(journal.watch(heard.set)):
+            eventually(lambda: _told(committer, heard))
 
     def test_a_claimed_row_is_owned_and_counted(
         self, journal: Journal, committer: Committer, worker: Membership

@@ -36,9 +36,9 @@ class ManualClock:
         """Return the seconds since it was made, by its own time."""
         return (self.at - self._began).total_seconds()
 
-    def new_id(self) -> UUID:
-        """Return the next identifier of this seed."""
-        return UUID(int=self._random.getrandbits(128), version=4)
+    def new_ids(self, count: int) -> list[UUID]:
+        """Return the next identifiers of this seed."""
+        return [UUID(int=self._random.getrandbits(128), version=4) for _ in range(count)]
 
     def uniform(self) -> float:
         """Return the next number in [0, 1) of this seed."""

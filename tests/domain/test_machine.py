@@ -108,12 +108,12 @@ def opened(limit: int = 1000) -> Tab:
     return Tab.begin(Opened, STREAM, STAMP, tenant="acme", identity="tab-1", limit=limit)
 
 
-def ids(machine: StateMachine) -> list[UUID]:
-    return [uuid5(STREAM, str(n)) for n in range(len(list(machine.pending_events)))]
+def ids(count: int) -> list[UUID]:
+    return [uuid5(STREAM, str(n)) for n in range(count)]
 
 
 def sealed(machine: StateMachine) -> tuple[RecordedEvent, ...]:
-    return EventMapper(KEYS).seal(machine, ids(machine))
+    return EventMapper(KEYS).seal(machine, ids)
 
 
 def folded(records: Sequence[RecordedEvent]) -> Tab:

@@ -269,8 +269,8 @@ def test_another_kind_of_work_is_not_what_was_expected() -> None:
 def test_a_clock_repeats_exactly() -> None:
     """A failing history is replayed from its seed."""
     one, other = ManualClock(seed=4), ManualClock(seed=4)
-    assert [one.new_id(), one.uniform()] == [other.new_id(), other.uniform()]
-    assert ManualClock(seed=5).new_id() != ManualClock(seed=4).new_id()
+    assert [*one.new_ids(2), one.uniform()] == [*other.new_ids(2), other.uniform()]
+    assert ManualClock(seed=5).new_ids(1) != ManualClock(seed=4).new_ids(1)
     one.advance(DAY)
     one.refresh()
     assert (one.monotonic(), one.now() - other.now()) == (86400.0, DAY)

@@ -151,7 +151,7 @@ class World:
         return machine
 
     def commit(self, machine: StateMachine) -> None:
-        self.log.extend(self.mapper.seal(machine, iter(self.clock.new_id, None)))
+        self.log.extend(self.mapper.seal(machine, self.clock.new_ids))
 
     def step(self, crash: str | None = None, stall: timedelta = timedelta()) -> None:
         """Let a worker take the row, and die at `crash`: before_commit, before_call, after_call."""

@@ -8,14 +8,14 @@ up. The waiting form is for when an answer was lost.
 from __future__ import annotations
 
 import time
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 
 import psycopg
 
 from settled.domain.errors import StoreUnavailable
 from settled.domain.journal.judge import commit_group, judge
 from settled.domain.journal.port import AgendaRow
-from settled.domain.journal.unit import Answer, Busy, Refused, Unit
+from settled.domain.journal.unit import Answer, Busy, Change, Refused, Unit
 from settled.infrastructure.journal.postgres import statements
 from settled.infrastructure.journal.postgres.address import Texts
 from settled.infrastructure.journal.postgres.claims import Claims
@@ -38,8 +38,10 @@ _COMMIT: Statement = ("COMMIT", {})
 class PostgresCommitter:
     """A connection of its own that writes; used by one thread."""
 
-    def __init__(self, session: Session, texts: Texts) -> None:
+    def __init__(self, session: Session, texts: Texts, notify: Callable[[], None]) -> None:
+        """`notify` is called after a commit that made something due."""
         self._session = session
+        self._notify = notify
         self._texts = texts
         self._claims = Claims(texts)
         self._lanes: set[str] = set()
@@ -122,6 +124,8 @@ class PostgresCommitter:
             connection.execute("ROLLBACK")
             return [verdict for verdict in verdicts if verdict is not None]
         *_, appended, _ = pipeline(connection, texts, *writes(admitted, *seen), _COMMIT)
+        if any(_makes_work(change) for unit in admitted for change in unit.changes):
+            self._notify()
         positions = positions_of(appended)
         return [
             verdict or committed(unit, positions)
@@ -184,6 +188,12 @@ class PostgresCommitter:
         rows = self._claims.held(self._session.connection, epoch, self._unsure)
         self._unsure.clear()
         return rows
+
+
+def _makes_work(change: Change) -> bool:
+    """Tell whether a worker can take the stream as soon as the change is in."""
+    due_at = change.head.due_at
+    return due_at is not None and not change.head.held and due_at <= change.events[-1].recorded_at
 
 
 def due_lanes(units: Sequence[Unit]) -> set[str]:

@@ -6,7 +6,7 @@ import threading
 from collections.abc import Callable, Mapping, Sequence
 from contextlib import suppress
 from datetime import datetime
-from typing import Any, TypeVar
+from typing import TYPE_CHECKING, Any, TypeVar
 from uuid import UUID
 
 import psycopg
@@ -48,6 +48,9 @@ _READER = {"statement_timeout": "30s", "lock_timeout": "5s"}
 _READERS = 4
 _LAST_VERSION = (1 << 63) - 1
 
+if TYPE_CHECKING:
+    from settled.infrastructure.journal.postgres.wakeups import Listener, Notifier
+
 T = TypeVar("T")
 
 
@@ -78,7 +81,8 @@ class PostgresJournal:
         self._water = HighWater(self._texts)
         self._known_lanes: set[str] = set()
         self._mutex = threading.Lock()
-        self._opened: list[PostgresCommitter | PostgresMembership] = []
+        self._opened: list[PostgresCommitter | PostgresMembership | Listener] = []
+        self._notifier: Notifier | None = None
         self._pool: ConnectionPool[Connection] = ConnectionPool(
             self._address.conninfo,
             min_size=1,
@@ -103,7 +107,7 @@ class PostgresJournal:
         session = Session(
             self._address, settings=self._settings, patience_seconds=self._patience_seconds
         )
-        return self._track(PostgresCommitter(session, self._texts))
+        return self._track(PostgresCommitter(session, self._texts, self._notify))
 
     def join(self, connection: Any, unit: Unit) -> Answer:
         """Append inside the caller's own open transaction; it commits or rolls back with it.
@@ -213,6 +217,12 @@ class PostgresJournal:
         """Register a worker."""
         return self._track(PostgresMembership(self._address, self._texts, name, lease_seconds))
 
+    def watch(self, changed: Callable[[], None]) -> Listener:
+        """Call `changed` soon after something may have become due, from a thread of its own."""
+        from settled.infrastructure.journal.postgres.wakeups import Listener  # as in _notify
+
+        return self._track(Listener(self._address, changed))
+
     def workers(self) -> list[WorkerRow]:
         """Return the registered workers, also those that lapsed and still own rows."""
         return [WorkerRow(*row) for row in self._rows(reading.WORKERS)]
@@ -266,7 +276,18 @@ class PostgresJournal:
             opened, self._opened = self._opened, []
         for one in opened:
             one.close()
+        if self._notifier is not None:
+            self._notifier.close()
         self._pool.close()
+
+    def _notify(self) -> None:
+        # Imported here, because who only asks has no use for it, and starts sooner without.
+        from settled.infrastructure.journal.postgres.wakeups import Notifier
+
+        with self._mutex:
+            if self._notifier is None:
+                self._notifier = Notifier(self._address)
+        self._notifier.tell()
 
     def _check(self, require_fsync: bool) -> None:
         connection = self._address.connect(_READER)
@@ -310,7 +331,7 @@ class PostgresJournal:
                 return work(connection)
 
 
-Opened = TypeVar("Opened", PostgresCommitter, PostgresMembership)
+Opened = TypeVar("Opened", PostgresCommitter, PostgresMembership, "Listener")
 
 
 def _page(connection: Connection, texts: Texts, after: int, upto: int, limit: int) -> list[Row]:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import sqlite3
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from datetime import datetime
 from pathlib import Path
 from typing import Any
@@ -16,6 +16,7 @@ from settled.domain.journal.port import (
     GuardRow,
     Installation,
     Page,
+    Watch,
     WorkerRow,
 )
 from settled.domain.journal.unit import SHARD, Answer, RecordedEvent, Unit
@@ -159,6 +160,12 @@ class SqliteJournal:
     def enrol(self, name: str, lease_seconds: float) -> membership.SqliteMembership:
         """Register a worker."""
         return membership.enrol(self._database, name, lease_seconds)
+
+    def watch(self, changed: Callable[[], None]) -> Watch:
+        """Call `changed` soon after somebody has written, from a thread of its own."""
+        from settled.infrastructure.journal.sqlite.wakeups import Watcher  # only workers do this
+
+        return Watcher(self._database, changed)
 
     def workers(self) -> list[WorkerRow]:
         """Return the registered workers, also those that lapsed and still own rows."""
