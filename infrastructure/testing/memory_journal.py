@@ -6,7 +6,7 @@ The conformance suite runs on it, so that what the simulation finds out holds fo
 
 from __future__ import annotations
 
-from collections.abc import Generator, Mapping, Sequence
+from collections.abc import Callable, Generator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import replace
 from datetime import datetime, timedelta
@@ -207,6 +207,11 @@ class MemoryJournal:
         self.memberships.append(membership)
         return membership
 
+    def watch(self, changed: Callable[[], None]) -> MemoryWatch:
+        """Call `changed` after each commit."""
+        self.check()
+        return MemoryWatch(self._store, changed)
+
     def workers(self) -> list[WorkerRow]:
         """Return the registered workers, also those that lapsed and still own rows."""
         with self.reading() as tables:
@@ -293,7 +298,22 @@ class MemoryCommitter:
         with self._store.writing(PATIENCE_SECONDS) as tables:
             if tables is None:
                 return [Busy(_ALL)] * len(units)
-            return append(tables, units)
+            answers = append(tables, units)
+        for changed in list(self._store.watchers.values()):
+            changed()
+        return answers
+
+
+class MemoryWatch:
+    """Calls a function after each commit, on the thread that commits."""
+
+    def __init__(self, store: MemoryStore, changed: Callable[[], None]) -> None:
+        self._store = store
+        store.watchers[self] = changed
+
+    def close(self) -> None:
+        """Stop calling."""
+        self._store.watchers.pop(self, None)
 
 
 class MemoryMembership:

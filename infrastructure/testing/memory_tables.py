@@ -7,7 +7,7 @@ written for a loser, and rows are claimed in the same order.
 from __future__ import annotations
 
 import threading
-from collections.abc import Generator, Iterable, Iterator, Sequence
+from collections.abc import Callable, Generator, Iterable, Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, field, replace
 from datetime import UTC, datetime
@@ -96,6 +96,7 @@ class MemoryStore:
     def __init__(self, clock: Clock) -> None:
         self.clock = clock
         self.tables = Tables()
+        self.watchers: dict[object, Callable[[], None]] = {}  # in the order in which they began
         self._mutex = threading.RLock()
         self._turn = threading.Lock()
 

@@ -80,8 +80,8 @@ class SimulatedClock:
     def monotonic(self) -> float:
         return self._scheduler.now
 
-    def new_id(self) -> UUID:
-        return UUID(int=self._chance.getrandbits(128), version=4)
+    def new_ids(self, count: int) -> list[UUID]:
+        return [UUID(int=self._chance.getrandbits(128), version=4) for _ in range(count)]
 
     def uniform(self) -> float:
         return self._chance.random()
@@ -130,6 +130,16 @@ class SimulatedQueue:
         self._units.append((unit, future))
         self._come()
         return future
+
+    def submit_soon(self, unit: Unit) -> asyncio.Future[Answer]:
+        loop = asyncio.get_running_loop()
+        told: asyncio.Future[Answer] = loop.create_future()
+
+        def answered(future: Future[Answer]) -> None:
+            loop.call_soon_threadsafe(_tell, told, future)
+
+        self.submit(unit).add_done_callback(answered)
+        return told
 
     def run(self, work: Callable[[Committer], T]) -> Future[T]:
         future: Future[T] = Waited(self._scheduler)
@@ -200,6 +210,16 @@ def _answer(group: list[tuple[Unit, Future[Answer]]], answers: list[Answer] | No
             future.set_exception(StoreUnavailable("The answer to the commit did not come."))
         else:
             future.set_result(answers[number])
+
+
+def _tell(told: asyncio.Future[Answer], future: Future[Answer]) -> None:
+    if told.done():
+        return  # who waited was cancelled
+    error = future.exception()
+    if error is None:
+        told.set_result(future.result())
+    else:
+        told.set_exception(error)
 
 
 class Process:
