@@ -13,6 +13,7 @@ from typing import NoReturn
 
 import click
 
+from settled.cli.bench import bench
 from settled.cli.decisions import approve, cancel, intend, propose, reject, resume, settle, unpark
 from settled.cli.demo import demo
 from settled.cli.ops import history, list_operations, show
@@ -38,7 +39,7 @@ def ops() -> None:
     """Look at operations, and decide what only a person can."""
 
 
-for _command in (demo, verify, worker, provider_sim, migrate, doctor, adopt, version):
+for _command in (demo, verify, bench, worker, provider_sim, migrate, doctor, adopt, version):
     cli.add_command(_command)
 for _command in (list_operations, show, history, intend, propose, approve, reject, cancel):
     ops.add_command(_command)

@@ -1,0 +1,1 @@
+"""`settled bench`: what an operation costs, beside what the database and other libraries cost."""
