@@ -51,13 +51,14 @@ class WorkerSettings:
     """How a worker behaves. Durations in seconds.
 
     `concurrency` bounds the streams in work at once. `idle_seconds` is the longest pause between
-    two looks at the agenda. `drain_seconds` is what running calls get after a stop was asked for.
+    two looks at the agenda; what becomes due by a commit is looked for at once. `drain_seconds` is
+    what running calls get after a stop was asked for.
     """
 
     name: str = "worker"
     concurrency: int = 100
     lease_seconds: float = 10.0
-    idle_seconds: float = 0.1
+    idle_seconds: float = 0.25
     drain_seconds: float = 10.0
     kinds: tuple[str, ...] = ()
 
@@ -65,10 +66,18 @@ class WorkerSettings:
 class Heart(threading.Thread):
     """Renews the lease, ends the leases of workers that are gone, and anchors the log."""
 
-    def __init__(self, ledger: Ledger, membership: Membership, lease_seconds: float) -> None:
+    def __init__(
+        self,
+        ledger: Ledger,
+        membership: Membership,
+        lease_seconds: float,
+        stir: Callable[[], None],
+    ) -> None:
+        """`stir` is called when a worker is gone: what it had is to be taken over at once."""
         super().__init__(name="settled-heart", daemon=True)
         self._ledger = ledger
         self._membership = membership
+        self._stir = stir
         self._lease_seconds = lease_seconds
         self._ended = threading.Event()
         self._log = logger("settled.worker")
@@ -123,6 +132,7 @@ class Heart(threading.Thread):
     def _sweep(self) -> None:
         if gone := self._membership.sweep():
             self._log.warning("workers_gone", epochs=list(gone))
+            self._stir()
 
     def _anchor(self) -> None:
         self._ledger.journal.anchor()
@@ -196,7 +206,7 @@ class Worker:
             loop.call_soon_threadsafe(self._stirred.set)
 
         watch = await asyncio.to_thread(self.ledger.journal.watch, stir)
-        heart = Heart(self.ledger, membership, settings.lease_seconds)
+        heart = Heart(self.ledger, membership, settings.lease_seconds, stir)
         heart.start()
 
         def position() -> Position:

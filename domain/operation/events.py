@@ -430,8 +430,8 @@ class Reissued(Event):
 class HandedOver(Event):
     """Automatic steps have stopped; `to` reconciles. Told again at `next_at`.
 
-    `disputed`: an answer was about another object than intended, or about several. Then nothing
-    but a person's word settles it.
+    `disputed`: an answer was about another object than intended, or about several, or said that
+    the effect was taken back. Then nothing but a person's word settles it.
     """
 
     TOPIC: ClassVar[str] = "settled.operation.HandedOver"

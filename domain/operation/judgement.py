@@ -119,7 +119,8 @@ def _hand_over(operation: Operation, step: Step, stamp: Stamp, finding: Finding 
         reason=step.reason,
         rule=step.rule,
         next_at=stamp.at,
-        disputed=finding is not None and finding.echo is Echo.DIFFERS,
+        disputed=finding is not None
+        and (finding.echo is Echo.DIFFERS or finding.answered is Answered.REVERSED),
         evidence=evidence_of(finding),
     )
 

@@ -99,7 +99,7 @@ class Operation(StateMachine):
         self.handed_over_at: datetime | None = None
         self.notified = 0
         self.contradicted = False
-        self.disputed = False  # handed over because an answer was about something else
+        self.disputed = False  # an answer was about something else, or told of a reversal
         self.cancel_requested = False
         self.last_reason: str | None = None
         self.last_rule: str | None = None

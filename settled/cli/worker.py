@@ -33,7 +33,7 @@ def _default_name() -> str:
 @click.option("--name", default=_default_name, help="What it is called. [default: host and pid]")
 @click.option("--concurrency", type=click.IntRange(1, 10_000), default=100, show_default=True)
 @click.option("--lease-seconds", type=click.FloatRange(0.1), default=10.0, show_default=True)
-@click.option("--idle-seconds", type=click.FloatRange(0.001), default=0.1, show_default=True)
+@click.option("--idle-seconds", type=click.FloatRange(0.001), default=0.25, show_default=True)
 @click.option(
     "--drain-seconds",
     type=click.FloatRange(0),

@@ -182,3 +182,17 @@ def test_news_of_an_earlier_object_says_nothing_about_the_one_that_was_issued_an
     admit(operation, CONTRACT, told, stamp(50), timedelta())
     assert operation.state == before
     assert isinstance(operation.pending_events[-1], ev.EvidenceRecorded)
+
+
+def test_what_was_taken_back_is_not_settled_by_news_of_before() -> None:
+    """Found by the simulation: "reversed" came first, and "succeeded", which is older, second."""
+    operation = an_intent()
+    dispatch(operation, 1)
+    lose(operation, 40)
+    reversed_ = Finding(Answered.REVERSED, Via.WEBHOOK, "taken back", "re_1", echo=Echo.EQUAL)
+    admit(operation, CONTRACT, reversed_, stamp(50), timedelta())
+    assert operation.state == "handed_over"
+    done = Finding(Answered.PERFORMED, Via.WEBHOOK, "it succeeded", "re_1", echo=Echo.EQUAL)
+    admit(operation, CONTRACT, done, stamp(51), timedelta())
+    assert operation.state == "handed_over"
+    assert isinstance(operation.pending_events[-1], ev.EvidenceRecorded)
