@@ -188,6 +188,7 @@ class People:
                 view, outcome="succeeded", reference=effects[0].name, receipt=receipt, **given
             )
         elif effects and effects[0].status == "reversed":
+            stream.by_hand = True  # until all of it is said: the service may die in between
             operations.settle(view, outcome="succeeded", reference=effects[0].name, **given)
             operations.record_evidence(
                 by=BY,
@@ -197,6 +198,7 @@ class People:
                 operation_id=view.identity.operation_id,
                 reference=effects[0].name,
             )
+            stream.by_hand = False
         elif not effects and not travelling:
             absent = self._chance.random() < 0.5
             operations.settle(view, outcome="absent" if absent else "failed", **given)
