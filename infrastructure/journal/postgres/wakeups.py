@@ -6,6 +6,7 @@ thread and a connection of its own: however many commits there were meanwhile, i
 
 from __future__ import annotations
 
+import logging
 import os
 import select
 import threading
@@ -15,7 +16,8 @@ import psycopg
 
 from settled.domain.errors import StoreUnavailable
 from settled.infrastructure.journal.postgres.address import Address, Connection
-from settled.processes.log import logger
+
+_log = logging.getLogger("settled.wakeups")
 
 SPACING_SECONDS = 0.005
 """How long nothing is sent after a notification: what comes meanwhile shares the next."""
@@ -66,7 +68,7 @@ class Notifier:
                     connection = self._address.connect({})
                 connection.execute("SELECT pg_notify(%s, '')", (self._address.schema,))
             except (psycopg.Error, StoreUnavailable) as error:
-                logger("settled.notify").debug("not_notified", error=str(error))
+                _log.debug("not notified: %s", error)
                 pause_seconds = RECONNECT_SECONDS
             self._ended.wait(pause_seconds)
         if connection is not None:
@@ -99,7 +101,7 @@ class Listener:
             try:
                 self._listen()
             except (psycopg.Error, StoreUnavailable) as error:
-                logger("settled.listen").debug("not_listening", error=str(error))
+                _log.debug("not listening: %s", error)
                 self._ended.wait(RECONNECT_SECONDS)
 
     def _listen(self) -> None:

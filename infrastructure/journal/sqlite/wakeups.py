@@ -6,12 +6,14 @@ microseconds: https://sqlite.org/pragma.html#pragma_data_version
 
 from __future__ import annotations
 
+import logging
 import sqlite3
 import threading
 from collections.abc import Callable
 
 from settled.infrastructure.journal.sqlite.database import Database
-from settled.processes.log import logger
+
+_log = logging.getLogger("settled.wakeups")
 
 LOOK_SECONDS = 0.005
 """How often it is looked whether somebody has committed."""
@@ -48,6 +50,6 @@ class Watcher:
         try:
             row = self._connection.execute("PRAGMA data_version").fetchone()
         except sqlite3.Error as error:
-            logger("settled.watch").debug("not_seen", error=str(error))
+            _log.debug("not seen: %s", error)
             return None
         return int(row[0])
