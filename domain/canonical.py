@@ -226,7 +226,7 @@ def _tagged(value: object) -> Any:
             return [_tagged(item) for item in cast(list[object] | tuple[object, ...], value)]
         case Mapping():
             fields = cast(Mapping[str, object], value)
-            return {unicodedata.normalize("NFC", k): _tagged(v) for k, v in fields.items()}
+            return {_key(name): _tagged(item) for name, item in fields.items()}
         case _:
             raise InvalidParams(
                 f"A {type(value).__name__} has no canonical form.",
@@ -243,3 +243,8 @@ def _shortest(number: Decimal) -> str:
         return "0"
     shifted = cast(int, exponent) + len(text) - len(stripped)
     return f"{'-' if sign else ''}{stripped}E{shifted}"
+
+
+def _key(name: str) -> str:
+    """Return a key as plain text: a member of a text enum is one by its value."""
+    return unicodedata.normalize("NFC", str.__str__(name))

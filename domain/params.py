@@ -154,9 +154,12 @@ def thaw(model: type[P], body: bytes) -> P:
     may hold.
     """
     try:
-        return cast(P, model.__pydantic_validator__.validate_python(from_json(body)))
+        given = from_json(body, allow_inf_nan=False)
+        return cast(P, model.__pydantic_validator__.validate_python(given))
     except ValidationError as error:
         _refuse(model, _described(error), error)
+    except ValueError as error:
+        _refuse(model, [f"what is stored is not JSON ({error})"], error)
 
 
 def model_of_version(model: type[Params], version: int) -> type[Params]:

@@ -52,14 +52,14 @@ class Runner:
         self._managers = managers
         self._position = position
         self._cut = False
-        self._acting: set[asyncio.Task[Any]] = set()
+        self._acting: set[asyncio.Future[Any]] = set()
         self._log = logger("settled.worker")
 
     def cut_short(self) -> None:
         """End what is being performed now, and what would begin later. From the loop's thread."""
         self._cut = True
-        for task in self._acting:
-            task.cancel()
+        for acting in self._acting:
+            acting.cancel()
 
     async def run(self, row: AgendaRow, machine: StateMachine) -> bool:
         """Go on until the stream is no longer held here. False when nothing was appended."""
@@ -141,26 +141,25 @@ class Runner:
         return Foreign(result) if isinstance(error, ForeignReference) else error
 
     async def _result(self, decision: Perform) -> Any:
-        """Return what was performed, the exception it ended with, or that it was cut short."""
+        """Return what was performed, the exception it ended with, or that it was cut short.
+
+        It runs in a task of its own: whatever an adapter does to the task it runs in, or however
+        it ends, the stream goes on here, and an answer that is there is not thrown away by a cut.
+        """
         if self._cut:
             return ShutDown()
-        task = asyncio.current_task()
-        assert task is not None
-        self._acting.add(task)
+        acting = asyncio.ensure_future(decision.act())
+        self._acting.add(acting)
         try:
-            return await decision.act()
-        except asyncio.CancelledError as error:
-            if not self._cut:
-                if task.cancelling():
-                    raise  # this whole task is given up, not what it performs
-                return error  # the adapter cancelled itself: nobody knows what it had done
-            while task.cancelling():
-                task.uncancel()
-            return ShutDown()
-        except Exception as error:
-            return error
+            await asyncio.wait((acting,))
         finally:
-            self._acting.discard(task)
+            self._acting.discard(acting)
+            acting.cancel()  # does nothing to what is done: only where all of this is given up
+        if acting.cancelled():
+            # An adapter that cancels itself leaves open what it had done.
+            return ShutDown() if self._cut else asyncio.CancelledError("it was cancelled")
+        error = acting.exception()
+        return acting.result() if error is None else error
 
     async def _commit(self, machine: StateMachine, epoch: int) -> bool:
         answer = await self._ledger.append_durably(self._ledger.unit(machine, fence=epoch))

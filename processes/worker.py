@@ -22,7 +22,7 @@ from settled.domain.errors import (
     StoreUnavailable,
 )
 from settled.domain.journal.mapper import READER
-from settled.domain.journal.port import AgendaRow, Committer, Membership
+from settled.domain.journal.port import AgendaRow, Committer, Membership, Watch
 from settled.domain.machine.machine import StateMachine
 from settled.processes.faults import FaultPoint, reach
 from settled.processes.ledger import Ledger
@@ -203,9 +203,9 @@ class Worker:
         loop = asyncio.get_running_loop()
 
         def stir() -> None:
-            loop.call_soon_threadsafe(self._stirred.set)
+            with suppress(RuntimeError):  # the loop is closed: nobody is left to look
+                loop.call_soon_threadsafe(self._stirred.set)
 
-        watch = await asyncio.to_thread(self.ledger.journal.watch, stir)
         heart = Heart(self.ledger, membership, settings.lease_seconds, stir)
         heart.start()
 
@@ -216,15 +216,31 @@ class Worker:
         log = logger("settled.worker").bind(worker=settings.name, epoch=membership.epoch)
         log.info("working", kinds=list(settings.kinds))
         pulse = asyncio.create_task(_beat(heart.pulse))
+        watching = asyncio.ensure_future(asyncio.to_thread(self._watch, stir))
         try:
             await self._loop(runner, membership.epoch, heart)
         finally:
-            await self._drain(runner)
-            pulse.cancel()
-            await asyncio.to_thread(watch.close)
-            await asyncio.to_thread(heart.stop)
-            await asyncio.to_thread(self._leave, membership, heart.lost.is_set())
-            log.info("stopped", lost_lease=heart.lost.is_set())
+            try:
+                await self._drain(runner)
+            finally:
+                pulse.cancel()
+                watch = await watching
+                await asyncio.to_thread(self._end, watch, heart, membership)
+                log.info("stopped", lost_lease=heart.lost.is_set())
+
+    def _watch(self, stir: Callable[[], None]) -> Watch | None:
+        """Have the worker woken by commits; without that, it looks at the agenda by itself."""
+        try:
+            return self.ledger.journal.watch(stir)
+        except (StoreError, OSError) as error:
+            logger("settled.worker").warning("not_woken", error=str(error))
+            return None
+
+    def _end(self, watch: Watch | None, heart: Heart, membership: Membership) -> None:
+        if watch is not None:
+            watch.close()
+        heart.stop()
+        self._leave(membership, heart.lost.is_set())
 
     def _leave(self, membership: Membership, lost: bool) -> None:
         """Give the place up. Where the store is away, the lease and the lock end by themselves."""

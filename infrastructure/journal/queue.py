@@ -96,6 +96,8 @@ class CommitQueue:
         future: asyncio.Future[Answer] = loop.create_future()
         batch = self._soon.get(loop)
         if batch is None:
+            for ended in [other for other in self._soon if other.is_closed()]:
+                del self._soon[ended]  # closed before its turn was over: nobody waits in it
             batch = self._soon[loop] = []
             loop.call_soon(self._hand_over, loop)
         batch.append(_Waiting(unit, future, _streams(unit), loop))

@@ -7,12 +7,13 @@ import hmac
 import unicodedata
 from datetime import UTC, date, datetime, timedelta, timezone
 from decimal import Decimal
-from enum import Enum
+from enum import Enum, StrEnum
 from typing import Annotated, Any
 from uuid import UUID
 
 import orjson
 import pytest
+import rfc8785
 from hypothesis import given
 from hypothesis import strategies as st
 
@@ -280,3 +281,30 @@ def test_a_canonical_form_is_bounded() -> None:
         canonical(endless)
     with pytest.raises(TooLarge):
         canonical("x" * 70_000)
+
+
+class Colour(StrEnum):
+    """A text enum, whose members are text of a class of their own."""
+
+    RED = "red"
+
+
+def test_a_key_that_is_a_member_of_a_text_enum_is_its_value() -> None:
+    """It may come from a default, which nothing has validated."""
+    assert canonical({Colour.RED: "x"}) == canonical({"red": "x"})
+
+
+JSON_TEXT = st.text(st.characters(codec="utf-8", exclude_categories=["Cs"]), max_size=8)
+TAGGED = st.recursive(
+    JSON_TEXT | st.booleans() | st.none(),
+    lambda inner: st.lists(inner, max_size=4) | st.dictionaries(JSON_TEXT, inner, max_size=4),
+    max_leaves=12,
+)
+
+
+@given(TAGGED)
+def test_the_short_way_over_ascii_is_rfc_8785(value: Any) -> None:
+    """Where orjson writes ASCII alone, it writes what RFC 8785 asks for, escapes and order too."""
+    compact = orjson.dumps(value, option=orjson.OPT_SORT_KEYS)
+    if compact.isascii():
+        assert compact == rfc8785.dumps(value)

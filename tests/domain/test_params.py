@@ -406,3 +406,10 @@ def test_a_version_that_this_code_lacks_is_named() -> None:
     assert model_of_version(Parcel, 1) is ParcelV1
     with pytest.raises(InvalidParams, match=r"no params version 3 here, only \[1, 2\]"):
         model_of_version(Parcel, 3)
+
+
+@pytest.mark.parametrize("body", [b"{", b'{"order": NaN}', b"\xff"])
+def test_a_stored_body_that_is_no_json_is_named(body: bytes) -> None:
+    """As one that somebody edited in the database."""
+    with pytest.raises(InvalidParams, match="not JSON"):
+        thaw(RefundParams, body)

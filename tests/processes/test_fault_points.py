@@ -66,8 +66,8 @@ def sources() -> Iterator[tuple[str, ast.Module]]:
     for folder in ("processes", "settled"):
         for path in sorted((ROOT / folder).rglob("*.py")):
             name = path.relative_to(ROOT)
-            if name.parts[:2] == ("settled", "verify"):
-                continue  # it is no service: it does on purpose what nobody else may
+            if name.parts[:2] in (("settled", "verify"), ("settled", "bench")):
+                continue  # they are no service: they do on purpose what nobody else may
             if not any((ROOT / parent).is_symlink() for parent in name.parents):
                 yield name.as_posix(), ast.parse(path.read_text(encoding="utf-8"))
 

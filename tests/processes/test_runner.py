@@ -35,6 +35,7 @@ from settled import (
     WorkerSettings,
     stream_id,
 )
+from settled.processes.runner import Runner
 
 KIND = "errand"
 STREAM = stream_id("acme", KIND, KIND, "errand-1")
@@ -224,6 +225,52 @@ def test_an_exception_is_a_result(opened: Callable[[Runs], App]) -> None:
     app = opened(Runs(act))
     run(app, lambda: until(lambda: state_of(app) == "done"))
     assert app.journal.events("acme", STREAM)[-1].state == b'{"result":"the shop is closed"}'
+
+
+class GoneAway(BaseException):
+    """What a library may raise that is no Exception."""
+
+
+async def cancels_itself() -> str:
+    task = asyncio.current_task()
+    assert task is not None
+    task.cancel()
+    await asyncio.sleep(0)
+    return "never"
+
+
+async def raises_anything() -> str:
+    raise GoneAway("for good")
+
+
+@pytest.mark.parametrize("act", [cancels_itself, raises_anything])
+def test_whatever_ends_it_is_a_result(opened: Callable[[Runs], App], act: Any) -> None:
+    """An adapter that cancels its own task, or worse, must not leave the row with its worker."""
+    app = opened(Runs(act))
+    run(app, lambda: until(lambda: state_of(app) == "done"))
+    assert names(app) == ["Asked", "Left", "Done"]
+
+
+def test_an_answer_that_is_there_is_not_thrown_away_by_a_cut() -> None:
+    """It may have come in the very turn in which the worker is told to cut things short."""
+
+    async def scenario() -> Any:
+        answer: asyncio.Future[str] = asyncio.get_running_loop().create_future()
+
+        async def act() -> str:
+            return await answer
+
+        nothing: Any = None
+        runner = Runner(nothing, (), lambda: Position("worker", 1, draining=True))
+        perform = Perform(Work.CALL, KIND, act, lambda *_: None)
+        waiting = asyncio.ensure_future(runner._result(perform))
+        await asyncio.sleep(0.01)
+        answer.set_result("bread")
+        await asyncio.sleep(0)  # the act has its answer now, and nobody has taken it yet
+        runner.cut_short()
+        return await waiting
+
+    assert asyncio.run(scenario()) == "bread"
 
 
 def test_beginning_the_same_again_returns_it_as_it_stands(opened: Callable[[Runs], App]) -> None:

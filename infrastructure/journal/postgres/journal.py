@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import logging
 import threading
 from collections.abc import Callable, Mapping, Sequence
 from contextlib import suppress
@@ -83,6 +84,7 @@ class PostgresJournal:
         self._mutex = threading.Lock()
         self._opened: list[PostgresCommitter | PostgresMembership | Listener] = []
         self._notifier: Notifier | None = None
+        self._closed = False
         self._pool: ConnectionPool[Connection] = ConnectionPool(
             self._address.conninfo,
             min_size=1,
@@ -273,6 +275,7 @@ class PostgresJournal:
     def close(self) -> None:
         """Close every connection, also those of its committers and memberships."""
         with self._mutex:
+            self._closed = True
             opened, self._opened = self._opened, []
         for one in opened:
             one.close()
@@ -281,13 +284,19 @@ class PostgresJournal:
         self._pool.close()
 
     def _notify(self) -> None:
-        # Imported here, because who only asks has no use for it, and starts sooner without.
-        from settled.infrastructure.journal.postgres.wakeups import Notifier
+        """Wake workers, if that can be done: the commit is in, and must not fail for this."""
+        try:
+            # Imported here, because who only asks has no use for it, and starts sooner without.
+            from settled.infrastructure.journal.postgres.wakeups import Notifier
 
-        with self._mutex:
-            if self._notifier is None:
-                self._notifier = Notifier(self._address)
-        self._notifier.tell()
+            with self._mutex:
+                if self._closed:
+                    return
+                if self._notifier is None:
+                    self._notifier = Notifier(self._address)
+            self._notifier.tell()
+        except Exception as error:  # no more threads, or the interpreter ends: workers poll
+            logging.getLogger("settled.wakeups").warning("nobody was woken: %r", error)
 
     def _check(self, require_fsync: bool) -> None:
         connection = self._address.connect(_READER)

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import logging
 import os
-import select
+import selectors
 import threading
 from collections.abc import Callable
 
@@ -31,10 +31,12 @@ class Notifier:
 
     def __init__(self, address: Address) -> None:
         self._address = address
-        self._told = threading.Event()
+        self._turn = threading.Event()
         self._ended = threading.Event()
+        self._due = False
         self._mutex = threading.Lock()
         self._thread: threading.Thread | None = None
+        self._connection: Connection | None = None
 
     def tell(self) -> None:
         """Say that something has become due. Does not wait, and may be called from any thread."""
@@ -45,51 +47,66 @@ class Notifier:
                         target=self._run, name="settled-notify", daemon=True
                     )
                     self._thread.start()
-        self._told.set()
+        self._due = True
+        self._turn.set()
 
     def close(self) -> None:
-        """End the thread and close its connection."""
+        """Send what was told, end the thread and close its connection."""
         with self._mutex:
             self._ended.set()
-        self._told.set()
+        self._turn.set()
         if self._thread is not None:
             self._thread.join()
 
     def _run(self) -> None:
-        connection: Connection | None = None
         while True:
-            self._told.wait()
-            self._told.clear()
+            self._turn.wait()
+            self._turn.clear()
+            sent = True
+            if self._due:
+                self._due = False
+                # A connection that was idle may have been cut: then a new one is tried at once.
+                sent = self._sent() or self._sent()
             if self._ended.is_set():
                 break
-            pause_seconds = SPACING_SECONDS
-            try:
-                if connection is None or connection.closed:
-                    connection = self._address.connect({})
-                connection.execute("SELECT pg_notify(%s, '')", (self._address.schema,))
-            except (psycopg.Error, StoreUnavailable) as error:
-                _log.debug("not notified: %s", error)
-                pause_seconds = RECONNECT_SECONDS
-            self._ended.wait(pause_seconds)
-        if connection is not None:
-            connection.close()
+            if not sent:
+                self._due = True
+                self._turn.set()
+            self._ended.wait(SPACING_SECONDS if sent else RECONNECT_SECONDS)
+        if self._connection is not None:
+            self._connection.close()
+
+    def _sent(self) -> bool:
+        try:
+            if self._connection is None or self._connection.closed:
+                self._connection = self._address.connect({})
+            self._connection.execute("SELECT pg_notify(%s, '')", (self._address.schema,))
+        except (psycopg.Error, StoreUnavailable) as error:
+            _log.debug("not notified: %s", error)
+            return False
+        return True
 
 
 class Listener:
-    """Calls a function, on a thread of its own, whenever another process may have made work."""
+    """Calls a function, on a thread of its own, whenever another process may have made work.
+
+    A pooler that shares connections between clients passes on no notifications: then this hears
+    nothing, and workers look by themselves.
+    """
 
     def __init__(self, address: Address, changed: Callable[[], None]) -> None:
         self._address = address
         self._changed = changed
         self._ended = threading.Event()
+        self._process = os.getpid()
         self._wakes, self._wake = os.pipe()
         self._thread = threading.Thread(target=self._run, name="settled-listen", daemon=True)
         self._thread.start()
 
     def close(self) -> None:
         """End the thread and close its connection."""
-        if self._ended.is_set():
-            return
+        if self._ended.is_set() or os.getpid() != self._process:
+            return  # after a fork, thread and pipe are the parent's
         self._ended.set()
         os.write(self._wake, b"\0")
         self._thread.join()
@@ -100,8 +117,8 @@ class Listener:
         while not self._ended.is_set():
             try:
                 self._listen()
-            except (psycopg.Error, StoreUnavailable) as error:
-                _log.debug("not listening: %s", error)
+            except Exception as error:  # whatever it is: workers look by themselves meanwhile
+                _log.debug("not listening: %r", error)
                 self._ended.wait(RECONNECT_SECONDS)
 
     def _listen(self) -> None:
@@ -109,9 +126,12 @@ class Listener:
         try:
             connection.execute(f'LISTEN "{self._address.schema}"'.encode())
             self._changed()  # what was notified before this was not heard
-            while not self._ended.is_set():
-                select.select([connection.fileno(), self._wakes], [], [])
-                if any(True for _ in connection.notifies(timeout=0)):
-                    self._changed()
+            with selectors.DefaultSelector() as selector:
+                selector.register(connection.fileno(), selectors.EVENT_READ)
+                selector.register(self._wakes, selectors.EVENT_READ)
+                while not self._ended.is_set():
+                    selector.select()
+                    if any(True for _ in connection.notifies(timeout=0)):
+                        self._changed()
         finally:
             connection.close()
