@@ -6,40 +6,46 @@ runners on one projection the second finds another value there, and applies noth
 
 from __future__ import annotations
 
-import re
 from collections.abc import Sequence
 from contextlib import AbstractContextManager
 from dataclasses import dataclass
-from typing import Any, Protocol
+from typing import Any, Protocol, TypeVar
+from uuid import UUID
 
-from settled.domain.errors import DeclarationError, StoreTooNew
+from settled.domain.errors import DeclarationError, StoreError, StoreNotMigrated, StoreTooNew
 from settled.domain.journal.mapper import EventMapper
 from settled.domain.journal.port import Journal
 from settled.domain.journal.unit import RecordedEvent
-from settled.domain.machine.event import Event
-from settled.projections.projection import Projection, Rows
+from settled.projections import register
+from settled.projections.projection import (
+    LoggedEvent,
+    PageProjection,
+    Projecting,
+    Projection,
+    Rebuildable,
+    Rows,
+    indexes_of,
+    policy_of,
+)
+from settled.projections.reading import text_of, too_new
 
 PAGE = 500
 """How many events one transaction considers."""
 
-POSITIONS = """\
-CREATE TABLE IF NOT EXISTS projection_position (
-    name text NOT NULL,
-    version integer NOT NULL,
-    position bigint NOT NULL,
-    PRIMARY KEY (name, version)
-)"""
-"""The table that a store of views has from the start, on both databases."""
+E = TypeVar("E", bound=LoggedEvent)
+P = TypeVar("P", bound=Projecting)
 
-_KEY = "name = :name AND version = :version"
-_READ = f"SELECT position FROM projection_position WHERE {_KEY}"
-_FIRST = (
-    "INSERT INTO projection_position (name, version, position) VALUES (:name, :version, 0)"
-    " ON CONFLICT (name, version) DO NOTHING"
-)
-_MOVE = f"UPDATE projection_position SET position = :upto WHERE {_KEY} AND position = :after"
 
-_NAME = re.compile(r"[a-z][a-z0-9_]{0,62}")
+class Lead(Protocol):
+    """The right to run one projection, which no other process has meanwhile."""
+
+    def held(self) -> bool:
+        """Say whether it is still ours: it is lost with the connection that holds it."""
+        ...
+
+    def close(self) -> None:
+        """Give it up."""
+        ...
 
 
 class Views(Protocol):
@@ -50,12 +56,20 @@ class Views(Protocol):
         """Return "sqlite" or "postgresql"."""
         ...
 
-    def changing(self) -> AbstractContextManager[Rows]:
-        """Open a transaction that commits at the end of the block, and else leaves nothing."""
+    def changing(self, *, durable: bool = True) -> AbstractContextManager[Rows]:
+        """Open a transaction that commits at the end of the block, and else leaves nothing.
+
+        One that is not durable may be gone after a crash of the server, with all that came after
+        it: enough for what is folded from the log, whose position goes with it.
+        """
         ...
 
     def reading(self) -> AbstractContextManager[Rows]:
-        """Open a transaction in which nothing can be changed."""
+        """Open a transaction in which nothing can be changed, on one state of the store."""
+        ...
+
+    def lead(self, name: str) -> Lead | None:
+        """Become the one that runs a projection; None while another process is."""
         ...
 
     def close(self) -> None:
@@ -71,105 +85,236 @@ class Projector:
     mapper: EventMapper
     views: Views
 
-    def run_once(self, projection: Projection, page: int = PAGE) -> int:
-        """Apply the next page of settled events and return the position that is reached.
+    def run_once(self, projection: Projecting, page: int = PAGE, upto: int | None = None) -> int:
+        """Apply the next page of settled events, at most up to a position; return what is reached.
 
         The position moves to the last event considered, also when none of the page concerns the
-        projection. What a fold raises is raised here, with a note of the event, and then nothing
-        of the page is applied. An event that is newer than this code raises StoreTooNew, once
-        everything before it is applied: it is neither passed by nor set aside.
+        projection. An event that is newer than this code raises StoreTooNew, once everything
+        before it is applied: it is neither passed by nor set aside. Where the fold fails on an
+        event, the projection's `on_poison` counts: with "stop" everything before it is applied
+        and the fold's own error raised, with a note of the event; with "park" the events of its
+        stream are set aside, and all others applied.
         """
-        after = self._begin(projection)
-        considered, newer = self._understood(projection, self.journal.read(after, page).events)
+        after = self.begin(projection)
+        events = self.journal.read(after, page).events
+        if upto is not None:
+            events = tuple(event for event in events if (event.position or 0) <= upto)
+        considered, newer = known(projection, events)
         reached = after
         if considered:
-            reached = self._apply(projection, after, considered)
+            upto = considered[-1].position or after
+            whole = register.Whole(projection)
+            reached = self.advance(projection, whole, considered, after=after, upto=upto)
         if newer is not None:
-            raise newer
+            event, error = newer
+            self._halt(projection, "yielded", error, event)
+            raise error
         return reached
 
-    def catch_up(self, projection: Projection, page: int = PAGE) -> int:
+    def catch_up(self, projection: Projecting, page: int = PAGE, upto: int | None = None) -> int:
         """Run until nothing more is settled, and return the position that is reached."""
         before = -1
-        reached = self.run_once(projection, page)
+        reached = self.run_once(projection, page, upto)
         while reached > before:
-            before, reached = reached, self.run_once(projection, page)
+            before, reached = reached, self.run_once(projection, page, upto)
         return reached
 
-    def position(self, projection: Projection) -> int:
+    def live(self, declared: P) -> P:
+        """Return a projection with the tables that are read now: a rebuild gives them a version.
+
+        Raises StoreNotMigrated where these were folded by code that declares another version.
+        """
+        with self.views.reading() as rows:
+            found = register.in_role(rows, declared.name, "live")
+        if found is None or found.version == declared.version == found.fold:
+            return declared
+        if found.fold != declared.version:
+            raise StoreNotMigrated(
+                f"{declared.name} is kept by version {found.fold} of its fold, and this code has "
+                f"version {declared.version}.",
+                hint=f"Run `settled projections rebuild {declared.name}`.",
+            )
+        return self.in_version(declared, found.version)
+
+    def in_version(self, declared: P, version: int) -> P:
+        """Return a projection with tables of another version. Raises DeclarationError."""
+        if version == declared.version:
+            return declared
+        if not isinstance(declared, Rebuildable):
+            raise DeclarationError(
+                f"{declared.name} cannot be built beside itself.",
+                hint="Give it in_version(version) and contents(), and put the version into the"
+                " names of its tables.",
+            )
+        return declared.in_version(version)
+
+    def position(self, projection: Projecting) -> int:
         """Return the last position that a projection has considered; 0 before it began."""
         with self.views.reading() as rows:
-            return _position(rows, projection) or 0
+            found = register.standing(rows, projection)
+        return found.position if found else 0
 
     def fetch(self, sql: str, **values: Any) -> list[dict[str, Any]]:
         """Query the tables of projections. See `Rows.fetch`."""
         with self.views.reading() as rows:
             return rows.fetch(sql, **values)
 
-    def _begin(self, projection: Projection) -> int:
-        """Return the position; the first runner of all makes the tables."""
-        with self.views.reading() as rows:
-            position = _position(rows, projection)
-        if position is not None:
-            return position
-        if not _NAME.fullmatch(projection.name) or projection.version < 1:
-            raise DeclarationError(
-                f"{projection.name!r} in version {projection.version} is no projection's name.",
-                hint="Use a to z, 0 to 9 and underscore, begin with a letter; count from 1.",
-            )
-        with self.views.changing() as rows:
-            if rows.execute(_FIRST, **_key(projection)):
-                for statement in projection.tables(self.views.dialect):
-                    rows.execute(statement)
-            return _position(rows, projection) or 0
+    def begin(self, projection: Projecting) -> int:
+        """Return the position; whoever is the first makes the tables.
 
-    def _understood(
-        self, projection: Projection, records: Sequence[RecordedEvent]
-    ) -> tuple[list[tuple[RecordedEvent, Event | None]], StoreTooNew | None]:
-        """Return the records up to the first that is too new, with the events to be folded."""
-        considered: list[tuple[RecordedEvent, Event | None]] = []
-        for record in records:
-            event = None
-            if record.topic.startswith(projection.topics):
-                try:
-                    event = self.mapper.to_domain_event(record)
-                except StoreTooNew as error:
-                    return considered, error
-            considered.append((record, event))
-        return considered, None
+        The first version of a name is live from its start; later ones are built beside it.
+        """
+        with self.views.reading() as rows:
+            found = register.standing(rows, projection)
+        if found is not None:
+            return found.position
+        register.check_name(projection)
+        with self.views.changing() as rows:
+            live = register.in_role(rows, projection.name, "live")
+            if live is not None and live.version > projection.version:
+                raise StoreNotMigrated(
+                    f"Version {projection.version} of {projection.name} was replaced by version"
+                    f" {live.version}.",
+                    hint="Read and run what Projector.live returns.",
+                )
+            role: register.Role = "building" if live else "live"
+            if register.enter(rows, projection, fold=projection.version, role=role):
+                dialect = self.views.dialect
+                for sql in (*projection.tables(dialect), *indexes_of(projection, dialect)):
+                    rows.execute(sql)
+            found = register.standing(rows, projection)
+        return found.position if found else 0
+
+    def fold(self, projection: Projecting, events: Sequence[LoggedEvent], rows: Rows) -> None:
+        """Fold events that are known and concern the projection, whichever its form is."""
+        if not events:
+            return
+        if isinstance(projection, PageProjection):
+            projection.fold(events, rows)
+            return
+        assert isinstance(projection, Projection), "a projection has apply, or it has fold"
+        for record in events:
+            assert isinstance(record, RecordedEvent), "what is decoded is read in full"
+            try:
+                projection.apply(self.mapper.to_domain_event(record), record, rows)
+            except Exception as error:
+                _note(error, projection, record)
+                raise
+
+    def now(self) -> str:
+        """Return the store's time as text."""
+        return text_of(self.journal.time())
+
+    def advance(
+        self,
+        projection: Projecting,
+        mark: register.Mark,
+        events: Sequence[LoggedEvent],
+        *,
+        after: int,
+        upto: int,
+    ) -> int:
+        """Apply known events in one transaction, or in ever smaller ones until a fault is found.
+
+        `mark` moves from `after` to `upto`; returns where it stands then, which is somewhere else
+        where another runner was faster.
+        """
+        try:
+            return self._apply(projection, mark, events, after=after, upto=upto)
+        except (StoreError, DeclarationError):
+            raise  # nothing that an event could be blamed for
+        except Exception as error:
+            if len(events) == 1:
+                return self._poisoned(projection, mark, events[0], error, after=after, upto=upto)
+        first, second = events[: len(events) // 2], events[len(events) // 2 :]
+        between = first[-1].position or after
+        reached = self.advance(projection, mark, first, after=after, upto=between)
+        if reached != between:
+            return reached
+        return self.advance(projection, mark, second, after=between, upto=upto)
 
     def _apply(
         self,
-        projection: Projection,
+        projection: Projecting,
+        mark: register.Mark,
+        events: Sequence[LoggedEvent],
+        *,
         after: int,
-        considered: Sequence[tuple[RecordedEvent, Event | None]],
+        upto: int,
     ) -> int:
-        upto = considered[-1][0].position
-        assert upto is not None, "what was read from the log has its position"
-        with self.views.changing() as rows:
-            if not rows.execute(_MOVE, **_key(projection), after=after, upto=upto):
-                return _position(rows, projection) or 0  # another runner was faster
-            for record, event in considered:
-                if event is not None:
-                    _fold(projection, event, record, rows)
+        mine = [event for event in events if event.topic.startswith(projection.topics)]
+        with self.views.changing(durable=False) as rows:
+            if not mark.move(rows, after=after, upto=upto):
+                return mark.reached(rows)
+            held = self._hold_back(projection, mine, rows)
+            if held:
+                mine = [event for event in mine if event.stream not in held]
+            self.fold(projection, mine, rows)
         return upto
 
+    def _hold_back(
+        self, projection: Projecting, events: Sequence[LoggedEvent], rows: Rows
+    ) -> frozenset[UUID]:
+        """Set aside what belongs to streams that are: their events wait for their turn."""
+        streams = register.parked_streams(rows, projection)
+        late = [event for event in events if event.stream in streams] if streams else []
+        if late:
+            at = self.now()
+            for event in late:
+                register.park(rows, projection, event, None, at)
+        return streams
 
-def _fold(projection: Projection, event: Event, record: RecordedEvent, rows: Rows) -> None:
-    try:
-        projection.apply(event, record, rows)
-    except Exception as error:
-        error.add_note(
-            f"In {projection.name} {projection.version}, at position {record.position}: "
-            f"{record.topic}, event {record.originator_version} of stream {record.stream}."
-        )
-        raise
+    def _poisoned(
+        self,
+        projection: Projecting,
+        mark: register.Mark,
+        event: LoggedEvent,
+        error: Exception,
+        *,
+        after: int,
+        upto: int,
+    ) -> int:
+        if policy_of(projection) == "stop":
+            self._halt(projection, "stopped", error, event)
+            raise error
+        with self.views.changing() as rows:
+            if not mark.move(rows, after=after, upto=upto):
+                return mark.reached(rows)
+            register.park(rows, projection, event, told(error), self.now())
+        return upto
+
+    def _halt(
+        self, projection: Projecting, how: register.Halt, error: Exception, event: LoggedEvent
+    ) -> None:
+        with self.views.changing() as rows:
+            register.halt(rows, projection, how, told(error), event.position, self.now())
 
 
-def _key(projection: Projection) -> dict[str, Any]:
-    return {"name": projection.name, "version": projection.version}
+def told(error: Exception) -> str:
+    """Return what an error says, in one line, for the list of what was set aside."""
+    said = " ".join(str(error).split())
+    return f"{type(error).__name__}: {said}" if said else type(error).__name__
 
 
-def _position(rows: Rows, projection: Projection) -> int | None:
-    found = rows.fetch(_READ, **_key(projection))
-    return int(found[0]["position"]) if found else None
+def known(
+    projection: Projecting, events: Sequence[E]
+) -> tuple[Sequence[E], tuple[E, StoreTooNew] | None]:
+    """Return the events up to the first of the projection's that is too new, and that one."""
+    # A page has few forms of event, so it is enough to look at one of each.
+    forms = {(event.topic, event.min_reader, event.schema_version): event for event in events}
+    mine = [event for event in forms.values() if event.topic.startswith(projection.topics)]
+    if all(too_new(event) is None for event in mine):
+        return events, None
+    for index, event in enumerate(events):
+        if event.topic.startswith(projection.topics):
+            error = too_new(event)
+            if error is not None:
+                return events[:index], (event, error)
+    return events, None
+
+
+def _note(error: Exception, projection: Projecting, record: RecordedEvent) -> None:
+    error.add_note(
+        f"In {projection.name} {projection.version}, at position {record.position}: "
+        f"{record.topic}, event {record.originator_version} of stream {record.stream}."
+    )

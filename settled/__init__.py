@@ -73,8 +73,10 @@ if TYPE_CHECKING:
     from settled.processes.worker import WorkerSettings
     from settled.projections.history import HistoryEntry
     from settled.projections.operation_view import OperationView
-    from settled.projections.projection import Projection, Rows
+    from settled.projections.operations_view import OperationLine, OperationsView
+    from settled.projections.projection import LoggedEvent, PageProjection, Projection, Rows, Table
     from settled.projections.projector import Projector
+    from settled.projections.why import Explanation
 
 __version__ = "0.1.0"
 
@@ -92,6 +94,7 @@ __all__ = [
     "Echo",
     "EffectPossible",
     "Event",
+    "Explanation",
     "Finding",
     "FullJitter",
     "FunctionProvider",
@@ -112,14 +115,18 @@ __all__ = [
     "Ledger",
     "Lifecycle",
     "LogNotifier",
+    "LoggedEvent",
     "Lookup",
     "Money",
     "NotFound",
     "NotPossible",
     "Notice",
     "Notifier",
+    "OperationLine",
     "OperationView",
     "Operations",
+    "OperationsView",
+    "PageProjection",
     "ParametersChanged",
     "Params",
     "Perform",
@@ -149,6 +156,7 @@ __all__ = [
     "StoreTooNew",
     "StoreUnavailable",
     "StoreUnsafe",
+    "Table",
     "TooLarge",
     "TransitionRefused",
     "UnknownKind",
@@ -179,6 +187,7 @@ _HOMES = {
     "Finding": "settled.domain.provider",
     "FullJitter": "settled.domain.retry",
     "FunctionProvider": "settled.infrastructure.function_provider",
+    "Explanation": "settled.projections.why",
     "HistoryEntry": "settled.projections.history",
     "HttpProvider": "settled.infrastructure.http.json_provider",
     "Identity": "settled.domain.identity",
@@ -196,14 +205,18 @@ _HOMES = {
     "Ledger": "settled.processes.ledger",
     "Lifecycle": "settled.domain.machine",
     "LogNotifier": "settled.infrastructure.notify",
+    "LoggedEvent": "settled.projections.projection",
     "Lookup": "settled.domain.provider",
     "Money": "settled.domain.money",
     "NotFound": "settled.domain.errors",
     "NotPossible": "settled.domain.errors",
     "Notice": "settled.domain.notifier",
     "Notifier": "settled.domain.notifier",
+    "OperationLine": "settled.projections.operations_view",
     "OperationView": "settled.projections.operation_view",
     "Operations": "settled.operations",
+    "OperationsView": "settled.projections.operations_view",
+    "PageProjection": "settled.projections.projection",
     "ParametersChanged": "settled.domain.errors",
     "Params": "settled.domain.params",
     "Perform": "settled.processes.manager",
@@ -233,6 +246,7 @@ _HOMES = {
     "StoreTooNew": "settled.domain.errors",
     "StoreUnavailable": "settled.domain.errors",
     "StoreUnsafe": "settled.domain.errors",
+    "Table": "settled.projections.projection",
     "TooLarge": "settled.domain.errors",
     "TransitionRefused": "settled.domain.errors",
     "UnknownKind": "settled.domain.errors",

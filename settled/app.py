@@ -3,10 +3,11 @@
 from __future__ import annotations
 
 import asyncio
+import inspect
 import signal
 import threading
-from collections.abc import Awaitable, Callable, Coroutine, Iterable, Sequence
-from dataclasses import replace
+from collections.abc import Callable, Coroutine, Iterable, Sequence
+from dataclasses import dataclass, replace
 from types import TracebackType
 from typing import Any, Self
 
@@ -18,6 +19,7 @@ from settled.domain.kind import Kind
 from settled.domain.notifier import Notifier
 from settled.domain.operation.operation import Operation
 from settled.infrastructure.clock import StoreClock
+from settled.infrastructure.journal.copies import refuse_to_work
 from settled.infrastructure.journal.opening import is_sqlite, open_journal
 from settled.infrastructure.journal.queue import CommitQueue
 from settled.infrastructure.notify import LogNotifier
@@ -33,6 +35,7 @@ from settled.processes.manager import ProcessManager
 from settled.processes.operations import Desk, Kinds
 from settled.processes.reconciler import Reconciler
 from settled.processes.worker import Worker, WorkerSettings
+from settled.projections.operations_view import OperationsView
 from settled.projections.projector import Projector
 
 Managers = Callable[[Ledger], Sequence[ProcessManager]]
@@ -86,7 +89,11 @@ class App:
         self.ledger.execute(operation.tenant, operation.id, command, NotFound)
 
     def worker(self, settings: WorkerSettings) -> Worker:
-        """Return a worker for this application's kinds, to be run in an asyncio loop."""
+        """Return a worker for this application's kinds, to be run in an asyncio loop.
+
+        Raises InstallationChanged for a copy that `settled import` made: nothing dispatches there.
+        """
+        refuse_to_work(self.installation.copy_of)
         return Worker(
             self.ledger,
             self._managers,
@@ -127,11 +134,9 @@ class App:
         try:
             await worker.run()
         finally:
-            for kind in self.kinds.by_name.values():
-                close: Callable[[], Awaitable[None]] | None
-                close = getattr(kind.provider, "aclose", None)
-                if close is not None:
-                    await close()
+            providers = [kind.provider for kind in self.kinds.by_name.values()]
+            for provider in {id(one): one for one in providers}.values():
+                await _close(provider)
 
     def projector(self) -> Projector:
         """Return what folds the log into projections, and reads their tables.
@@ -144,6 +149,11 @@ class App:
                 views = open_views(self._url)
                 self._projector = Projector(self.journal, self.ledger.mapper, views)
             return self._projector
+
+    @property
+    def views(self) -> ReadViews:
+        """What can be asked of the views: `app.views.operations`. Raises as `projector` does."""
+        return ReadViews(OperationsView(self.projector(), self.clock))
 
     def close(self) -> None:
         """Drain the worker, if one runs here, and close the store."""
@@ -167,6 +177,26 @@ class App:
         trace: TracebackType | None,
     ) -> None:
         self.close()
+
+
+@dataclass(frozen=True, slots=True)
+class ReadViews:
+    """The views that settled brings with it. Somebody has to run their projections."""
+
+    operations: OperationsView
+
+
+async def _close(provider: object) -> None:
+    """Close what a provider has open, where it says how; its trouble with that is only told."""
+    close: Callable[[], object] | None = getattr(provider, "aclose", None)
+    if close is None:
+        return
+    try:
+        closing = close()
+        if inspect.isawaitable(closing):
+            await closing
+    except Exception as error:
+        logger("settled.worker").warning("provider_not_closed", error=repr(error))
 
 
 class BackgroundWorker(threading.Thread):

@@ -42,6 +42,7 @@ from settled.processes.ledger import Ledger, unanswered
 from settled.processes.operations import Kinds
 from settled.projections.history import HistoryEntry, history_of
 from settled.projections.operation_view import OperationView, view_of
+from settled.projections.why import Explanation, why_now
 
 P = TypeVar("P", bound=Params)
 Given = Params | Mapping[str, Any] | str | bytes
@@ -251,6 +252,18 @@ class Operations:
         if not records:
             raise _missing(identity)
         return history_of(records)
+
+    def why(self, operation: OperationView | Identity, *, by: Principal) -> Explanation:
+        """Explain why an operation is where it is, who has it, and what comes next.
+
+        Nothing is sent or decided: it is read from the records. Raises NotFound.
+        """
+        identity = self._identity(operation, by)
+        kind = self._kinds.by_name.get(identity.kind)
+        told = why_now(self._ledger.journal, self._ledger.mapper, identity, kind)
+        if told is None:
+            raise _missing(identity)
+        return told
 
     def wait(self, operation: OperationView, *, timeout_seconds: float) -> OperationView:
         """Wait until an operation is settled or handed over; WaitTimeout when it takes longer."""

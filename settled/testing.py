@@ -3,7 +3,8 @@
 - `JournalSuite` is the conformance suite of the journal, `AdapterSuite` that of provider adapters.
 - `running_simulator` starts the controllable provider as a process of its own.
 - `PostgresServer` starts a real PostgreSQL server from a wheel (extra `pg-local`).
-- `assert_idempotent` applies each event of a log twice to a projection.
+- `assert_idempotent` applies each event of a log to a projection again and again;
+  `assert_pages_do_not_matter` and `assert_parts_make_the_whole` cut the log in other ways.
 - `given(…).when(…).then(…)` tests state machines and process managers without a store, and
   `ManualClock` is time that only the test moves.
 - `FaultRelay` stands before a server and loses, holds, delays or refuses.
@@ -24,7 +25,11 @@ from settled.infrastructure.testing.journal_suite import (
 )
 from settled.infrastructure.testing.manual_clock import ManualClock
 from settled.infrastructure.testing.postgres_server import PostgresServer
-from settled.infrastructure.testing.projection_rules import assert_idempotent
+from settled.infrastructure.testing.projection_rules import (
+    assert_idempotent,
+    assert_pages_do_not_matter,
+    assert_parts_make_the_whole,
+)
 
 __all__ = [
     "AdapterSuite",
@@ -39,6 +44,8 @@ __all__ = [
     "SimulatorClient",
     "Store",
     "assert_idempotent",
+    "assert_pages_do_not_matter",
+    "assert_parts_make_the_whole",
     "given",
     "happened",
     "postgres_store",

@@ -26,9 +26,11 @@ ANY = ""
 MAY_READ_CLOCK_OR_CHANCE = [
     ("infrastructure/clock.py", ANY, "implements the Clock port"),
     ("infrastructure/testing/", ANY, "waits for servers, with deadlines"),
-    ("settled/verify/stage.py", "random.Random", "draws what a seed decides"),
     ("settled/bench/", "uuid.uuid4", "the rows of a floor get ids of their own"),
+    ("settled/verify/stage.py", "random.Random", "draws what a seed decides"),
     ("settled/verify/minded.py", "datetime.datetime.now", "puts a worker's clock wrong"),
+    ("infrastructure/seeding.py", "random.Random", "draws what a seed decides"),
+    ("infrastructure/audit/keys.py", "secrets.", "an auditor's key is made once"),
     ("infrastructure/simulator/", ANY, "is the outside world, with time and chance of its own"),
     ("infrastructure/journal/", "time.monotonic", "bounds its waits for the database"),
     ("infrastructure/journal/sqlite/", "datetime.datetime.now", "is the store's time there"),

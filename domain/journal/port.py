@@ -73,12 +73,16 @@ class WorkerRow:
 
 @dataclass(frozen=True, slots=True)
 class Installation:
-    """What this database is bound to. `changed` names what differs since it was bound, if any."""
+    """What this database is bound to. `changed` names what differs since it was bound, if any.
+
+    `copy_of` is the installation that a copy for debugging was taken from: it never dispatches.
+    """
 
     id: UUID
     secret: bytes
     created_at: datetime
     changed: str | None
+    copy_of: UUID | None = None
 
 
 @dataclass(frozen=True, slots=True)

@@ -3,18 +3,19 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Generator, Mapping
+from collections.abc import Generator, Mapping, Sequence
 from contextlib import contextmanager
 from typing import Any
 
 import psycopg
 from psycopg_pool import ConnectionPool
 
-from settled.domain.errors import DeclarationError
+from settled.domain.errors import DeclarationError, StoreUnavailable
 from settled.infrastructure.journal.postgres.address import NEVER_BY_ITSELF, Address, Connection
 from settled.infrastructure.journal.postgres.errors import translating
 from settled.infrastructure.journal.postgres.migrating import PostgresTarget
-from settled.projections.projector import POSITIONS
+from settled.projections.projection import Row, Table
+from settled.projections.register import TABLES
 
 PATIENCE_SECONDS = 10.0
 """How long a server that went away is waited for before that is reported."""
@@ -22,15 +23,25 @@ PATIENCE_SECONDS = 10.0
 _CONNECTIONS = 4
 _SETTINGS = {
     "lock_timeout": "30s",
-    "statement_timeout": "30s",
+    # Long enough for the index of a large view, which is made in one statement.
+    "statement_timeout": "15min",
     # A runner that stopped in the middle of a page holds up the others for no longer than this.
     "idle_in_transaction_session_timeout": "30s",
 }
+_LEADER = {"statement_timeout": "5s", "tcp_user_timeout": "2000"}
+
+_BEGIN = b"BEGIN"
+_BEGIN_FLEETING = b"BEGIN; SET LOCAL synchronous_commit = off"
+_BEGIN_READING = b"BEGIN ISOLATION LEVEL REPEATABLE READ READ ONLY"
+
+_LOCK = b"SELECT pg_try_advisory_lock('projection'::regclass::oid::int4, hashtext(%(name)s))"
 
 _PARTS = re.compile(
     r"""'(?:[^']|'')*' | "[^"]*" | --[^\n]* | :: | :(?P<name>[A-Za-z_][A-Za-z0-9_]*) | %""",
     re.VERBOSE,
 )
+
+_ARRAYS = {"text": "text[]", "number": "bigint[]", "uuid": "uuid[]"}
 
 
 class PostgresViews:
@@ -43,16 +54,17 @@ class PostgresViews:
         # Of several schemas the last one counts.
         beside = f"{url}{'&' if '?' in url else '?'}schema={schema}"
         with PostgresTarget(beside) as target, target.exclusively():
-            if not target.has_table("projection_position"):
-                target.run(POSITIONS)
-        address = Address.of(beside)
+            if not target.has_table("projection"):
+                for table in TABLES:
+                    target.run(table)
+        self._address = Address.of(beside)
         self._pool: ConnectionPool[Connection] = ConnectionPool(
-            address.conninfo,
+            self._address.conninfo,
             min_size=0,
             max_size=_CONNECTIONS,
             kwargs={
                 "autocommit": True,
-                "options": address.options(_SETTINGS),
+                "options": self._address.options(_SETTINGS),
                 "prepare_threshold": NEVER_BY_ITSELF,
             },
             check=ConnectionPool.check_connection,  # one may have been cut while it was idle
@@ -62,16 +74,30 @@ class PostgresViews:
         )
 
     @contextmanager
-    def changing(self) -> Generator[PostgresRows]:
+    def changing(self, *, durable: bool = True) -> Generator[PostgresRows]:
         """Open a transaction that commits at the end of the block, and else leaves nothing."""
-        with self._transaction(b"BEGIN") as rows:
+        with self._transaction(_BEGIN if durable else _BEGIN_FLEETING) as rows:
             yield rows
 
     @contextmanager
     def reading(self) -> Generator[PostgresRows]:
-        """Open a transaction in which nothing can be changed."""
-        with self._transaction(b"BEGIN READ ONLY") as rows:
+        """Open a transaction in which nothing can be changed, on one state of the store."""
+        with self._transaction(_BEGIN_READING) as rows:
             yield rows
+
+    def lead(self, name: str) -> PostgresLead | None:
+        """Become the one that runs a projection; None while another process is."""
+        connection = self._address.connect(_LEADER)
+        try:
+            with translating():
+                row = connection.execute(_LOCK, {"name": name}).fetchone()
+        except BaseException:
+            connection.close()
+            raise
+        if row == (True,):
+            return PostgresLead(connection)
+        connection.close()
+        return None
 
     def close(self) -> None:
         """Close every connection."""
@@ -90,6 +116,26 @@ class PostgresViews:
             connection.execute(b"COMMIT")
 
 
+class PostgresLead:
+    """A lock that the server drops with its session, so a killed leader holds up nobody."""
+
+    def __init__(self, connection: Connection) -> None:
+        self._connection = connection
+
+    def held(self) -> bool:
+        """Say whether the session that holds it is still there."""
+        try:
+            with translating():
+                self._connection.execute(b"SELECT")
+        except StoreUnavailable:
+            return False
+        return True
+
+    def close(self) -> None:
+        """Give it up."""
+        self._connection.close()
+
+
 class PostgresRows:
     """Statements on one connection, inside its transaction."""
 
@@ -105,6 +151,49 @@ class PostgresRows:
         cursor = self._run(sql, values)
         names = [column.name for column in cursor.description or ()]
         return [dict(zip(names, row, strict=True)) for row in cursor]
+
+    def get(self, table: Table, keys: Sequence[Row]) -> list[Row]:
+        """Return the rows that have one of these keys, by one walk of the index for each."""
+        if not keys:
+            return []
+        arrays = ", ".join(f"%s::{_ARRAYS[table.columns[name].rstrip('?')]}" for name in table.key)
+        same = " AND ".join(f"t.{name} = k.{name}" for name in table.key)
+        # A plain join may read the whole table, as long as nobody has counted its rows.
+        sql = (
+            f"SELECT t.* FROM unnest({arrays}) AS k({', '.join(table.key)}) CROSS JOIN LATERAL"
+            f" (SELECT {', '.join(table.names)} FROM {table.name} t WHERE {same} LIMIT 1) t"
+        )
+        columns = [list(column) for column in zip(*keys, strict=True)]
+        cursor = self._connection.cursor(binary=True)
+        return cursor.execute(sql.encode(), columns).fetchall()
+
+    def put(self, table: Table, new: Sequence[Row], changed: Sequence[Row] = ()) -> None:
+        """Write whole rows: new ones straight into the table, changed ones over a staging table."""
+        self._copy(table.name, table, new)
+        if not changed:
+            return
+        staged = f"staged_{table.name}"
+        self._connection.execute(
+            f"CREATE TEMPORARY TABLE IF NOT EXISTS {staged} (LIKE {table.name})"
+            " ON COMMIT DELETE ROWS".encode()
+        )
+        self._copy(staged, table, changed)
+        names = ", ".join(table.names)
+        updates = ", ".join(f"{n} = excluded.{n}" for n in table.names if n not in table.key)
+        self._connection.execute(
+            f"WITH moved AS (DELETE FROM {staged} RETURNING *)"
+            f" INSERT INTO {table.name} ({names}) SELECT {names} FROM moved"
+            f" ON CONFLICT ({', '.join(table.key)}) DO UPDATE SET {updates}".encode()
+        )
+
+    def _copy(self, target: str, table: Table, rows: Sequence[Row]) -> None:
+        if not rows:
+            return
+        copying = f"COPY {target} ({', '.join(table.names)}) FROM STDIN"
+        with self._connection.cursor() as cursor, cursor.copy(copying.encode()) as copy:
+            write = copy.write_row
+            for row in rows:
+                write(row)
 
     def _run(self, sql: str, values: Mapping[str, Any]) -> psycopg.Cursor[tuple[Any, ...]]:
         try:

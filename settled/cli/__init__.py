@@ -13,15 +13,22 @@ from typing import NoReturn
 
 import click
 
+from settled.cli.audit import audit
 from settled.cli.bench import bench
+from settled.cli.contract import contract
 from settled.cli.decisions import approve, cancel, intend, propose, reject, resume, settle, unpark
 from settled.cli.demo import demo
-from settled.cli.ops import history, list_operations, show
+from settled.cli.ops import find, history, list_operations, show
 from settled.cli.output import ExitCode, print_called_off, print_error, print_usage_error
+from settled.cli.projections import projections
+from settled.cli.replay import replay
+from settled.cli.seeding import seed
 from settled.cli.simulator import provider_sim
 from settled.cli.store import adopt, doctor, migrate
+from settled.cli.transfer import export, import_, schema
 from settled.cli.verify import verify
 from settled.cli.version import version
+from settled.cli.why import diff, why
 from settled.cli.worker import worker
 from settled.domain.errors import SettledError
 
@@ -41,9 +48,11 @@ def ops() -> None:
 
 for _command in (demo, verify, bench, worker, provider_sim, migrate, doctor, adopt, version):
     cli.add_command(_command)
-for _command in (list_operations, show, history, intend, propose, approve, reject, cancel):
+for _command in (projections, seed, audit, contract, schema, export, import_, replay):
+    cli.add_command(_command)
+for _command in (list_operations, find, show, history, intend, propose, approve, reject, cancel):
     ops.add_command(_command)
-for _command in (settle, resume, unpark):
+for _command in (why, diff, settle, resume, unpark):
     ops.add_command(_command)
 
 

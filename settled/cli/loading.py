@@ -1,4 +1,4 @@
-"""From `--kinds` to the kinds that a module declares."""
+"""From `--kinds` and `--projections` to what a module declares."""
 
 from __future__ import annotations
 
@@ -11,8 +11,28 @@ from pathlib import Path
 from types import ModuleType
 from typing import Any, TypeGuard, cast
 
-from settled.domain.errors import InvalidKind, SettledError
+from settled.domain.errors import InvalidInput, InvalidKind, SettledError
 from settled.domain.kind import Kind
+from settled.projections.projection import Projecting
+
+
+def load_projections(source: str) -> list[Projecting]:
+    """Return the projections that a module holds, or that one name in it does, as `load_kinds`.
+
+    A projection is an object that has a name, a version, topics and tables; of a class, an object
+    is made. Raises InvalidInput when there is no such module or it holds none.
+    """
+    found: list[Projecting] = []
+    for value in _values(source):
+        made = value() if _is_projection_class(value) else value
+        if isinstance(made, Projecting) and not isinstance(made, type):
+            found += [] if any(made is one for one in found) else [made]
+    if not found:
+        raise InvalidInput(
+            f"{source} holds no projection.",
+            hint="A projection has name, version, topics, tables, and apply or fold.",
+        )
+    return found
 
 
 def load_kinds(source: str) -> list[Kind[Any]]:
@@ -22,17 +42,40 @@ def load_kinds(source: str) -> list[Kind[Any]]:
     InvalidKind when there is no such module or it declares none, and what the module itself raises
     of settled's errors.
     """
-    place, name = source, ""
-    if not source.endswith(".py") and ":" in source:
-        place, _, name = source.rpartition(":")
-    module = _import(place)
-    found = _kinds_in(vars(module).values() if not name else _named(module, name))
+    found = _kinds_in(_values(source))
     if not found:
         raise InvalidKind(
             f"{source} declares no kind.",
             hint="A kind is settled.Kind(…), or a function under @settled.kind(…).",
         )
     return found
+
+
+def load_machines(source: str) -> None:
+    """Import what a module declares, so that streams of its state machines can be read.
+
+    Raises InvalidKind when there is no such module, and what the module itself raises.
+    """
+    _values(source)
+
+
+def _values(source: str) -> Iterable[object]:
+    """Return what a module holds, or what one name in it stands for."""
+    place, name = source, ""
+    if not source.endswith(".py") and ":" in source:
+        place, _, name = source.rpartition(":")
+    module = _import(place)
+    return list(vars(module).values()) if not name else _named(module, name)
+
+
+def _is_projection_class(value: object) -> TypeGuard[type[Projecting]]:
+    """Say whether a class is a projection's; protocols and what is imported from here are none."""
+    names = ("name", "version", "topics", "tables")
+    return (
+        isinstance(value, type)
+        and not getattr(value, "_is_protocol", False)
+        and all(hasattr(value, name) for name in names)
+    )
 
 
 def _import(place: str) -> ModuleType:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from datetime import datetime
+from datetime import datetime, timedelta
 from typing import TYPE_CHECKING, Any
 
 import click
@@ -16,8 +16,10 @@ if TYPE_CHECKING:
     from settled.domain.journal.port import AgendaRow, Journal
     from settled.projections.history import HistoryEntry
     from settled.projections.operation_view import OperationView
+    from settled.projections.operations_view import OperationLine
 
 _COLUMNS = ("tenant", "kind", "id", "state", "due", "worker", "remark")
+_FOUND_COLUMNS = ("tenant", "kind", "id", "state", "for", "next", "owner", "what")
 _HISTORY_COLUMNS = ("#", "time (UTC)", "gap", "event", "by", "what")
 
 
@@ -71,6 +73,49 @@ def list_operations(
 
 
 @click.command()
+@click.argument("query", default="")
+@url_option
+@tenant_option(required=False)
+@click.option("--kind", help="Only of this kind.")
+@click.option("--list", "name", help="One of the ready-made lists instead, such as handed_over.")
+@click.option("--limit", type=click.IntRange(1, 10_000), default=100, show_default=True)
+@json_option
+def find(
+    url: str,
+    query: str,
+    tenant: str | None,
+    kind: str | None,
+    name: str | None,
+    limit: int,
+    as_json: bool,
+) -> None:
+    """Find operations by words of their ids, labels, references and receipts.
+
+    Every word of the QUERY counts, without case; the beginning of a word is enough. It asks the
+    view, so `settled projections run` has to run, or to have run.
+    """
+    from settled.infrastructure.clock import StoreClock
+    from settled.infrastructure.views.building import opened_projector
+    from settled.projections.operations_view import OperationsView
+
+    if bool(query) == bool(name):
+        raise click.UsageError("Give a QUERY, or --list.")
+    with opened_projector(url) as projector:
+        now = projector.journal.time()
+        view = OperationsView(projector, StoreClock(projector.journal.time))
+        if name:
+            lines = view.listed(name, tenant, kind=kind, limit=limit)
+        else:
+            lines = view.find(query, tenant, kind=kind, limit=limit)
+    if as_json:
+        print_json({"at": now, "operations": [document_of(line) for line in lines]})
+    elif lines:
+        print_table(_FOUND_COLUMNS, [_found_row(line, now) for line in lines])
+    else:
+        click.echo(f"Nothing is on the list {name}." if name else f"Nothing is found by {query!r}.")
+
+
+@click.command()
 @identity_arguments
 @url_option
 @tenant_option(required=True)
@@ -79,7 +124,7 @@ def show(url: str, tenant: str, operation_id: str, kind: str | None, as_json: bo
     """Show one operation as it stands."""
     with opened_journal(url) as journal:
         now = journal.time()
-        view, _ = _read(journal, tenant, operation_id, kind)
+        view, _ = read_operation(journal, tenant, operation_id, kind)
     if as_json:
         print_json(document_of(view))
     else:
@@ -90,30 +135,48 @@ def show(url: str, tenant: str, operation_id: str, kind: str | None, as_json: bo
 @identity_arguments
 @url_option
 @tenant_option(required=True)
+@click.option("--as-of", metavar="TIME|VERSION", help="Only up to this time (UTC) or version.")
 @json_option
-def history(url: str, tenant: str, operation_id: str, kind: str | None, as_json: bool) -> None:
+def history(
+    url: str, tenant: str, operation_id: str, kind: str | None, as_of: str | None, as_json: bool
+) -> None:
     """Show every event of one operation, with the time between them."""
+    from settled.projections.past import gaps
+
     with opened_journal(url) as journal:
-        view, entries = _read(journal, tenant, operation_id, kind)
+        view, entries = read_operation(journal, tenant, operation_id, kind, as_of)
+    found = gaps(entries)
     if as_json:
         events = [document_of(entry) for entry in entries]
-        print_json({"tenant": tenant, "kind": view.kind, "id": operation_id, "events": events})
+        named = {"tenant": tenant, "kind": view.kind, "id": operation_id, "state": view.state}
+        print_json({**named, "events": events, "gaps": [document_of(gap) for gap in found]})
         return
-    click.echo(f"{view.label}\n{view.identity}\n")
+    then = f"{view.state} then" if as_of else view.state
+    click.echo(f"{view.label}\n{view.identity}, {then}\n")
     print_table(_HISTORY_COLUMNS, _history_rows(entries))
+    if found:
+        click.echo()
+    for gap in found:
+        length = duration(timedelta(seconds=gap.seconds))
+        click.echo(f"{gap.what} {length}, from #{gap.version} to #{gap.until}")
 
 
-def _read(
-    journal: Journal, tenant: str, operation_id: str, kind: str | None
+def read_operation(
+    journal: Journal, tenant: str, operation_id: str, kind: str | None, until: str | None = None
 ) -> tuple[OperationView, list[HistoryEntry]]:
+    """Return an operation and its history, up to a version or time where one is given."""
     from settled.domain.journal.mapper import EventMapper
     from settled.domain.keys import DerivedKeys
     from settled.domain.operation.operation import Operation
     from settled.projections.history import history_of
     from settled.projections.operation_view import view_of
+    from settled.projections.past import as_of, moment_of
 
+    moment = None if until is None else moment_of(until)
     identity = locate(journal, tenant, operation_id, kind)
     records = journal.events(tenant, Operation.stream(identity))
+    if moment is not None:
+        records = as_of(records, moment)
     operation = EventMapper(DerivedKeys(journal.installation().secret)).fold(records)
     assert isinstance(operation, Operation), "the stream of an operation holds one"
     return view_of(operation), history_of(records)
@@ -142,6 +205,13 @@ def _row(row: AgendaRow, now: datetime, workers: dict[int, str]) -> tuple[str, .
     worker = "" if row.owner is None else workers.get(row.owner, f"gone (epoch {row.owner})")
     remark = f"parked after {row.takes} takes" if row.parked_at else ""
     return (row.tenant, row.kind, row.identity, row.state, due(row.due_at, now), worker, remark)
+
+
+def _found_row(line: OperationLine, now: datetime) -> tuple[str, ...]:
+    return (
+        *(line.tenant, line.kind, line.operation_id, line.state, duration(now - line.since)),
+        *(due(line.next_at, now), line.owner or "", line.label),
+    )
 
 
 def _print_view(view: OperationView, now: datetime) -> None:

@@ -84,10 +84,12 @@ def adopt(url: str, actor: str, yes: bool, accept_unsafe_store: bool, as_json: b
     Whatever is ready in it may have been sent already from where it was before: each such
     operation becomes outcome_unknown, and is looked up or resent as its contract allows.
     """
+    from settled.infrastructure.journal.copies import refuse_to_adopt
     from settled.processes.adoption import adopt as run
 
     with opened_app(url, accept_unsafe_store=accept_unsafe_store) as app:
         changed = app.installation.changed
+        refuse_to_adopt(app.installation.copy_of)  # before anything is recorded
         if not yes:
             click.echo(changed or "Nothing shows that this store is not where it was.", err=True)
             click.confirm(

@@ -17,8 +17,11 @@ if TYPE_CHECKING:
     from settled.verify.ground import Ground
     from settled.verify.runner import Report, Result, SoakReport
 
-NOT_BUILT = 3
-"""The exit code when nothing fell short and some of what was asked for has no check yet."""
+NOT_SHOWN = 3
+"""The exit code when nothing fell short, and not all that was asked for was shown to hold.
+
+Some of it has no check yet, or none of it can be run here.
+"""
 
 _SEEDS = 1 << 32
 _SOAK_OPERATIONS = 10_000
@@ -73,7 +76,8 @@ def verify(
     Each check has a schema of its own on PostgreSQL, and a file of its own beside yours on SQLite,
     which are gone afterwards. The provider is simulated by a process of its own, which writes down
     what it sees. Progress goes to standard error. The exit code is 0 when all that was asked for
-    holds, 1 when anything falls short, and 3 when only what is not built yet is missing.
+    and can be run here holds, 1 when anything falls short, and 3 when only what is not built yet is
+    missing, or when nothing of it can be run here.
     """
     import logging
     import signal
@@ -104,8 +108,11 @@ def exit_code(report: Report | SoakReport) -> int:
     """Return the exit code for what a run found."""
     from settled.verify.runner import Verdict
 
-    codes = {Verdict.FALLS_SHORT: ExitCode.REFUSED, Verdict.NOT_BUILT: NOT_BUILT}
-    return codes.get(report.verdict, ExitCode.DONE)
+    codes: dict[Verdict, int] = {
+        Verdict.HOLDS: ExitCode.DONE,
+        Verdict.FALLS_SHORT: ExitCode.REFUSED,
+    }
+    return codes.get(report.verdict, NOT_SHOWN)
 
 
 def _check(

@@ -2,12 +2,13 @@
 
 from __future__ import annotations
 
+import subprocess
 from collections.abc import Callable
 from dataclasses import dataclass, field
 from typing import Any
 
 from settled.infrastructure.clock import elapsed_seconds
-from settled.verify.stage import Stage
+from settled.verify.stage import READY_SECONDS, Stage
 from settled.verify.worker import WorkerProcess
 
 LEASE_SECONDS = 2.0
@@ -22,6 +23,9 @@ workers would be killed before they had begun anything, and that again and again
 FAULT_SECONDS = (0.02, 0.2)
 PENDING_SECONDS = (1.0, 3.0)
 RESTART_SECONDS = (8.0, 16.0)
+_END_SECONDS = 5.0
+"""How long a worker that has closed its output may take to be gone."""
+
 _STORE_IS_AWAY = 3
 """The exit code of a worker that found no database: whoever runs workers starts it again."""
 
@@ -82,10 +86,16 @@ class Chaos:
             self._kill_or_replace(place)
 
     def stop(self) -> None:
-        """Let the workers drain, and see that they end well."""
+        """Let the workers drain, and see that each of them ends well.
+
+        One that has only just been started is waited for: it would not hear of the end before.
+        """
         for worker in self._crew.values():
-            if worker.ready(30):
-                assert worker.terminate() == 0, self.stage.log_of(worker)
+            if worker.ready(READY_SECONDS):
+                code = worker.terminate()
+                assert code == 0, f"a worker drained to {code}:\n{self.stage.log_of(worker)}"
+            else:
+                self._expect_no_store(worker)
 
     def _later(self, seconds: tuple[float, float]) -> float:
         return elapsed_seconds() + self.stage.chance.uniform(*seconds)
@@ -116,9 +126,7 @@ class Chaos:
                 f"worker-{place + 1}", lease_seconds=LEASE_SECONDS, concurrency=CONCURRENCY
             )
         elif not worker.running:
-            code = worker.process.returncode
-            early = code == _STORE_IS_AWAY and self.restarts_wanted
-            assert early, f"a worker ended with {code}:\n{self.stage.log_of(worker)}"
+            self._expect_no_store(worker)
             self._bury(place)
         elif worker.ready(0):
             dies_at = self._dies_at.setdefault(place, self._later(LIFE_SECONDS))
@@ -126,6 +134,16 @@ class Chaos:
                 worker.kill()
                 self.kills += 1
                 self._bury(place)
+
+    def _expect_no_store(self, worker: WorkerProcess) -> None:
+        """Check that a worker ended by itself because a server that crashed was not there."""
+        try:
+            code = worker.process.wait(_END_SECONDS)
+        except subprocess.TimeoutExpired:
+            said = self.stage.log_of(worker)
+            raise AssertionError(f"{worker.name} did not start:\n{said}") from None
+        early = code == _STORE_IS_AWAY and self.restarts_wanted
+        assert early, f"a worker ended with {code}:\n{self.stage.log_of(worker)}"
 
     def _bury(self, place: int) -> None:
         self._crew.pop(place).end()

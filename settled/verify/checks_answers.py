@@ -10,13 +10,16 @@ from settled.verify.receiver import receiving
 from settled.verify.stage import Stage
 
 
-def settled_once(stage: Stage, operation: OperationView) -> list[str]:
-    """Check that one request had one effect and one settlement; return the events' names."""
+def settled_once(stage: Stage, operation: OperationView, *others: OperationView) -> list[str]:
+    """Check that one request had one effect and one settlement; return the events' names.
+
+    `others` are those that have sent something too.
+    """
     names = stage.names(operation)
     assert names.count("Succeeded") == 1
     assert len(stage.simulator.log().calls(operation.provider_key)) == names.count("Dispatching")
     assert [effect.key for effect in stage.simulator.effects()].count(operation.provider_key) == 1
-    stage.check_invariant(operation, unsent=0)
+    stage.check_invariant(operation, *others, unsent=0)
     return names
 
 
@@ -112,7 +115,7 @@ def a13_a_conflict_without_a_name_is_looked_up_or_handed_over(stage: Stage) -> N
     looked_up, blind = stage.intend("72"), stage.intend("73", kind="resend-only")
     stage.worker()
     done, handed = stage.wait(looked_up, "succeeded"), stage.wait(blind, "handed_over")
-    settled_once(stage, done)
+    settled_once(stage, done, handed)
     assert stage.fields(done, "Succeeded")[0]["via"] == "lookup"
     assert len(stage.simulator.log().calls(handed.provider_key)) == 2 and stage.effects() == 2
     assert "Failed" not in stage.names(handed) and handed.owner == "payments-oncall"

@@ -14,12 +14,15 @@ from settled import OperationView
 from settled.infrastructure.testing.journal_units import eventually
 from settled.verify.check import check, check_each
 from settled.verify.invariant import CLOCK_SLACK_SECONDS
-from settled.verify.minded import CLOCK_VARIABLE
+from settled.verify.minded import CLOCK_VARIABLE, told_file
 from settled.verify.stage import AGENT, Stage
 from settled.verify.worker import WorkerProcess
 
 HOUR = 3600.0
 SLACK = timedelta(seconds=CLOCK_SLACK_SECONDS)
+OFF_BY_SECONDS = 10.0
+"""How exactly a clock is wrong: between reading and writing it, a busy machine may take a while."""
+
 PACKAGE = "time_machine"
 
 
@@ -29,15 +32,25 @@ def shifted_worker(
     """Start a worker on a host whose clock is off, and steps when it is told to."""
     wrong = {CLOCK_VARIABLE: f"{seconds} {step_seconds} {_step_of(stage, name)}"}
     stage.strike(f"clock of {name} off by {seconds:+g} s")
-    return stage.worker(name, environment=wrong, lease_seconds=lease_seconds)
+    worker = stage.worker(name, environment=wrong, lease_seconds=lease_seconds)
+    expect_off(told_file(_step_of(stage, name), "shifted"), seconds)
+    return worker
 
 
-def step_clock(stage: Stage, worker: WorkerProcess) -> None:
-    """Let the clock of a worker step, and wait until it has."""
+def step_clock(stage: Stage, worker: WorkerProcess, off: float) -> None:
+    """Let the clock of a worker step, and see that it is off by so many seconds after that."""
     step = _step_of(stage, worker.name)
     stage.strike(f"clock of {worker.name} stepped")
     step.touch()
-    eventually(lambda: step.with_name(f"{step.name}.done").exists())
+    told = told_file(step, "stepped")
+    eventually(told.exists)
+    expect_off(told, off)
+
+
+def expect_off(told: Path, seconds: float) -> None:
+    """Check what a worker took for the time against the system's stamp of the file."""
+    off = float(told.read_text()) - told.stat().st_mtime
+    assert abs(off - seconds) < OFF_BY_SECONDS, f"a clock is {off:+g} s off, not {seconds:+g} s"
 
 
 def times(stage: Stage, operation: OperationView) -> list[datetime]:
@@ -60,7 +73,7 @@ def a27_a_clock_that_is_off_and_steps_during_the_call(stage: Stage, off: float) 
     before = stage.app.journal.time()
     operation = stage.intend(kind="enduring")
     stage.simulator.wait(held=1)
-    step_clock(stage, worker)
+    step_clock(stage, worker, -off)
     stage.simulator.release()
     done = stage.wait(operation, "succeeded")
     recorded = times(stage, done)

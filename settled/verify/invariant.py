@@ -1,9 +1,11 @@
-"""What has to hold after anything: per key, no more requests than recorded Dispatching events."""
+"""What has to hold after anything: every request that can have an effect has its Dispatching."""
 
 from __future__ import annotations
 
+from collections import defaultdict
 from collections.abc import Iterable, Sequence
-from typing import Any
+from datetime import datetime
+from typing import Any, NamedTuple
 
 from settled import HistoryEntry
 from settled.infrastructure.simulator.record import Seen
@@ -11,53 +13,93 @@ from settled.infrastructure.simulator.record import Seen
 CLOCK_SLACK_SECONDS = 0.05
 """How far the provider's clock and the store's may be apart on one host."""
 
+_BESIDE = ("CancelRequested", "EvidenceRecorded")
+"""What may be recorded while a request is out, and says nothing of it."""
 
-def check_invariant(histories: Iterable[Sequence[HistoryEntry]], calls: Iterable[Seen]) -> int:
+
+class Unsent(NamedTuple):
+    """The Dispatchings without a request: every other one has exactly one."""
+
+    missing: int
+    """Nobody knows whether anything was sent, and nothing was: a worker died in between."""
+    proven: int
+    """The worker itself has recorded that it did not begin to send."""
+
+
+def check_invariant(histories: Iterable[Sequence[HistoryEntry]], calls: Iterable[Seen]) -> Unsent:
     """Check the operations' histories against the calls that the provider saw.
 
-    Per key: requests ≤ Dispatching, each after its own; one key and one body an operation. Returns
-    how many Dispatchings of all these operations were followed by no request, beyond those that
-    were proven not to be sent. Raises AssertionError.
+    Each call belongs to one of these operations, by its key, or without one by its body. Each has
+    a Dispatching of its own, one that was not proven unsent and is not later than the call; what is
+    compared is its stamp, which is taken shortly before the commit. No request says to which
+    attempt it belongs, so it counts if there is any way to give each call its own. One operation
+    has one key and one body.
+
+    Returns how many Dispatchings had no call. Raises AssertionError.
     """
-    by_key: dict[str, list[Seen]] = {}
-    by_body: dict[str, list[Seen]] = {}
+    seen = tuple(calls)
+    keyless = {call.body_sha256 for call in seen if call.key is None}
+    pool_of: dict[str, str] = {}
+    sent: dict[str, list[datetime]] = {}
+    proven = 0
+    for history in histories:
+        dispatches = [entry.fields for entry in history if entry.name == "Dispatching"]
+        named = {(str(fields["key"]), str(fields["request_digest"])) for fields in dispatches}
+        assert len(named) <= 1, f"one operation has one key and one body: {named}"
+        for key, digest in named:
+            pool_of[key] = digest if digest in keyless else key
+            possible = _possibly_sent(history)
+            proven += len(dispatches) - len(possible)
+            sent.setdefault(pool_of[key], []).extend(possible)
+    requests = _by_pool(seen, pool_of)
+    strangers = [
+        call.number for pool, found in requests.items() if pool not in sent for call in found
+    ]
+    assert not strangers, f"requests that belong to no Dispatching: {strangers}"
+    for pool, found in requests.items():
+        _check_pool(found, sorted(sent[pool]))
+    return Unsent(sum(map(len, sent.values())) - len(seen), proven)
+
+
+def _by_pool(calls: Sequence[Seen], pool_of: dict[str, str]) -> dict[str, list[Seen]]:
+    """Put together the calls that share a key, or a body where any of them came without a key."""
+    bodies: dict[str, str] = {}
+    requests: dict[str, list[Seen]] = defaultdict(list)
     for call in calls:
-        if call.key is None:
-            by_body.setdefault(call.body_sha256, []).append(call)
-        else:
-            by_key.setdefault(call.key, []).append(call)
-    differing = [key for key, seen in by_key.items() if len({one.body_sha256 for one in seen}) > 1]
-    assert not differing, f"requests of one key differ: {differing}"
-    return sum(_check_one(history, by_key, by_body) for history in histories)
+        if call.key is not None:
+            first = bodies.setdefault(call.key, call.body_sha256)
+            assert first == call.body_sha256, f"requests of one key differ: {call.key}"
+        pool = call.body_sha256 if call.key is None else pool_of.get(call.key, call.key)
+        requests[pool].append(call)
+    return requests
 
 
-def _check_one(
-    history: Sequence[HistoryEntry],
-    by_key: dict[str, list[Seen]],
-    by_body: dict[str, list[Seen]],
-) -> int:
-    sent = [entry for entry in history if entry.name == "Dispatching"]
-    keys = {entry.fields["key"] for entry in sent}
-    bodies = {entry.fields["request_digest"] for entry in sent}
-    assert len(keys) <= 1, "one generation has one key"
-    keyed = [request for key in keys for request in by_key.get(key, ())]
-    keyless = [request for body in bodies for request in by_body.get(body, ())]
-    requests = keyed + keyless
+def _check_pool(requests: Sequence[Seen], sent: Sequence[datetime]) -> None:
+    """Give each request a Dispatching that was recorded before it.
+
+    Both in the order of time, the earliest request takes the earliest Dispatching, and so on: if
+    that fails, every other way does.
+    """
     assert len(requests) <= len(sent), (
         f"{len(requests)} requests after {len(sent)} Dispatching events"
     )
-    for request, entry in zip(requests, sent, strict=False):
-        early = entry.at.timestamp() - request.at
+    for at, recorded in zip(sorted(call.at for call in requests), sent, strict=False):
+        early = recorded.timestamp() - at
         assert early <= CLOCK_SLACK_SECONDS, f"a request {early} s before its commit"
-    proven = sum(
-        before.name == "Dispatching" and _never_sent(after)
-        for before, after in zip(history, history[1:], strict=False)
-    )
-    return len(sent) - proven - len(requests)
+
+
+def _possibly_sent(history: Sequence[HistoryEntry]) -> list[datetime]:
+    """Return when each Dispatching was recorded whose request was not proven unsent."""
+    steps = [entry for entry in history if entry.name not in _BESIDE]
+    following = (*steps[1:], None)
+    return [
+        entry.at
+        for entry, after in zip(steps, following, strict=True)
+        if entry.name == "Dispatching" and not (after is not None and _never_sent(after))
+    ]
 
 
 def _never_sent(entry: HistoryEntry) -> bool:
     """Tell whether an event says that the attempt before it was proven not sent."""
     evidence: dict[str, Any] = entry.fields.get("evidence") or {}
-    unsent = evidence.get("phase") == "not begun"
-    return unsent and entry.name in ("RetryScheduled", "OutcomeUnknown")
+    return evidence.get("phase") == "not begun"

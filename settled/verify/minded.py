@@ -5,8 +5,10 @@ hold the user's database for nobody. Standard input is a pipe whose other end is
 ends when the starter does, and that is the end of this process too.
 
 SETTLED_VERIFY_CLOCK puts the clock of this process wrong: `SECONDS STEP FILE` is SECONDS off, and
-steps by STEP seconds more when FILE appears. Clocks that nobody can set (monotonic, since boot) go
-on as they are, as on a real host.
+steps by STEP seconds more when FILE appears. What this process then takes for the time is in
+FILE.shifted and, after the step, in FILE.stepped, in seconds since 1970. The system, whose clock is
+right, stamps these files, so that a check can see that the clock is really wrong. Clocks that
+nobody can set (monotonic, since boot) go on as they are, as on a real host.
 """
 
 from __future__ import annotations
@@ -50,14 +52,26 @@ def _shift(seconds: float, file: Path, step_seconds: float) -> None:
 
     clock = time_machine.travel(0, tick=True).start()
     _set_off(clock, seconds)
+    _tell_time(told_file(file, "shifted"))
 
     def step_when_told() -> None:
         while not file.exists():
             select.select([], [], [], _LOOK_SECONDS)  # nothing tells of a new file
         _set_off(clock, seconds + step_seconds)
-        file.rename(file.with_name(f"{file.name}.done"))
+        _tell_time(told_file(file, "stepped"))
 
     threading.Thread(target=step_when_told, daemon=True).start()
+
+
+def told_file(file: Path, when: str) -> Path:
+    """Return where a process whose clock is wrong writes what it takes for the time."""
+    return file.with_name(f"{file.name}.{when}")
+
+
+def _tell_time(file: Path) -> None:
+    unfinished = file.with_name(f"{file.name}.part")
+    unfinished.write_text(str(datetime.now(UTC).timestamp()))
+    unfinished.rename(file)  # at once, for whoever waits for it
 
 
 def _set_off(clock: time_machine.Traveller, seconds: float) -> None:

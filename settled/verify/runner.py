@@ -47,6 +47,13 @@ class Verdict(enum.StrEnum):
     DOES_NOT_APPLY = "does not apply"
 
 
+_WEIGHED = (
+    *(Verdict.FALLS_SHORT, Verdict.NOT_BUILT, Verdict.HOLDS),
+    *(Verdict.NEEDS_OWN_SERVER, Verdict.NEEDS_PACKAGE, Verdict.DOES_NOT_APPLY),
+)
+"""The verdicts, with what says most of a whole run first."""
+
+
 @dataclass(frozen=True)
 class Evidence:
     """What was counted after a check: in the streams, and at the provider."""
@@ -89,10 +96,13 @@ class Report:
 
     @property
     def verdict(self) -> Verdict:
-        """The verdict on the whole: the worst that was found of what was asked for."""
+        """The verdict on the whole: what weighs most of what was found.
+
+        It holds only if something was run and held. What cannot be run here weighs less than that,
+        so that it does not hide what held, and is the verdict where nothing was run.
+        """
         found = {result.verdict for result in self.results}
-        worst = (Verdict.FALLS_SHORT, Verdict.NOT_BUILT)
-        return next((verdict for verdict in worst if verdict in found), Verdict.HOLDS)
+        return next(verdict for verdict in _WEIGHED if verdict in found)
 
     def document(self) -> dict[str, Any]:
         """Return it as JSON has it."""

@@ -8,12 +8,13 @@ from __future__ import annotations
 
 import select
 from collections import Counter, defaultdict
-from collections.abc import Callable, Iterable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from datetime import timedelta
+from typing import Any
 from uuid import UUID
 
-from settled import HistoryEntry, Identity
+from settled import HistoryEntry, Identity, Kind
 from settled.domain.journal.port import AgendaRow
 from settled.domain.journal.unit import RecordedEvent
 from settled.infrastructure.clock import elapsed_seconds
@@ -30,6 +31,27 @@ KINDS = (
     *("soaked-resend", "soaked-lookup", "soaked-nothing"),
 )
 """Contracts in the proportions in which they are drawn: most providers offer a key."""
+
+HELPLESS = "soaked-nothing"
+"""The kind whose provider offers neither key nor look-up: whatever is lost goes to a person."""
+
+_RESENDS_NO_MORE = (
+    "duplicate, window open",
+    "rejected, effect possible, window open",
+    "in progress, window open, waited long enough",
+)
+UNHELPED = {
+    "soaked": (),
+    "soaked-lookup": (),
+    "soaked-resend": _RESENDS_NO_MORE,
+}
+"""By which rules other kinds may be handed over before their attempts or their time are used up.
+
+These answers say that a resend will not help, and this provider cannot be asked what is true.
+"""
+
+FEW = 10
+"""Of less operations of a kind than this, all may have met something that ends with a person."""
 
 OPEN = ("ready", "claimed", "dispatching", "accepted", "outcome_unknown")
 NO_EFFECT = ("failed", "expired", "cancelled")
@@ -73,7 +95,13 @@ class Figures:
     lost: int
     """Operations that were begun and are not there, or succeeded without an effect."""
     untrue: int
-    """Operations that are recorded as without effect, and have one."""
+    """Operations that were recorded as without effect and have one, or that were contradicted."""
+    unaccounted: int
+    """Effects of no operation that succeeded, or that somebody has been told of."""
+    given_up: int
+    """Operations handed over while what their provider offers was left to try."""
+    barren: int
+    """Kinds of which nothing succeeded, where more than a few were begun."""
     slowest_recovery_seconds: float
     """From the dispatch that nobody knew the outcome of to the end of that operation."""
     seconds: float
@@ -82,7 +110,10 @@ class Figures:
         """Raise AssertionError where an operation had an effect twice, or is not what it seems."""
         assert not self.duplicates, f"{self.duplicates} effects beyond the first of an operation"
         assert not self.lost, f"{self.lost} operations are lost, or have no effect and succeeded"
-        assert not self.untrue, f"{self.untrue} operations without effect have one"
+        assert not self.untrue, f"{self.untrue} operations are not what was recorded of them"
+        assert not self.unaccounted, f"{self.unaccounted} effects that nobody has been told of"
+        assert not self.given_up, f"{self.given_up} operations were handed over without need"
+        assert not self.barren, f"{self.barren} kinds of which nothing succeeded"
 
 
 def soak(
@@ -105,10 +136,10 @@ def soak(
     chaos.stop()
     log = stage.simulator.log()
     records = _by_stream(_events(stage))
-    histories = [history_of(found) for found in records.values()]
-    missing = check_invariant(histories, log.calls())
+    histories = {stream: history_of(found) for stream, found in records.items()}
+    unsent = check_invariant(histories.values(), log.calls())
     figures = _count(stage, names, log, histories, chaos, unparked, began_at)
-    assert figures.requests + missing <= figures.dispatches, figures
+    assert figures.requests + sum(unsent) == figures.dispatches, (figures, unsent)
     return figures
 
 
@@ -180,20 +211,24 @@ def _count(
     stage: Stage,
     names: Sequence[Named],
     log: SimulatorLog,
-    histories: Sequence[Sequence[HistoryEntry]],
+    histories: Mapping[UUID, Sequence[HistoryEntry]],
     chaos: Chaos,
     unparked: int,
     began_at: float,
 ) -> Figures:
     """Compare every operation with the effects that the provider holds for its order."""
     performed = Counter(str(effect.fields["order"]) for effect in log.effects)
-    states = {row.identity: row.state for row in _rows(stage)}
+    rows = list(_rows(stage))
+    states = {row.identity: row.state for row in rows}
     by_state = Counter(states.values())
     assert set(by_state) <= set(ENDS), by_state
-    events = Counter(entry.name for history in histories for entry in history)
+    events = Counter(entry.name for history in histories.values() for entry in history)
     missing = [name for _, name in names if name not in states]
     without = [n for n, state in states.items() if state == "succeeded" and not performed[n]]
-    untrue = [n for n, state in states.items() if state in NO_EFFECT and performed[n]]
+    denied = [n for n, state in states.items() if state in NO_EFFECT and performed[n]]
+    told_of = sum(performed[n] > 0 for n, state in states.items() if state == "handed_over")
+    duplicates = sum(count - 1 for count in performed.values())
+    settled = by_state["succeeded"] - len(without)
     return Figures(
         operations=len(states),
         succeeded=by_state["succeeded"],
@@ -207,12 +242,37 @@ def _count(
         restarts=chaos.restarts,
         faults=chaos.faults,
         unparked=unparked,
-        duplicates=sum(count - 1 for count in performed.values()),
+        duplicates=duplicates,
         lost=len(missing) + len(without),
-        untrue=len(untrue),
-        slowest_recovery_seconds=round(max(map(_recovery_seconds, histories)), 2),
+        untrue=len(denied) + sum(map(_contradicted, histories.values())),
+        unaccounted=len(log.effects) - duplicates - len(denied) - settled - told_of,
+        given_up=sum(given_up(stage.app.kinds[row.kind], histories[row.stream]) for row in rows),
+        barren=_barren(rows),
+        slowest_recovery_seconds=round(max(map(_recovery_seconds, histories.values())), 2),
         seconds=round(elapsed_seconds() - began_at, 1),
     )
+
+
+def given_up(kind: Kind[Any], history: Sequence[HistoryEntry]) -> bool:
+    """Tell whether an operation was handed over before all was tried that its provider offers."""
+    handed = next((entry for entry in history if entry.name == "HandedOver"), None)
+    if handed is None or kind.name == HELPLESS or handed.fields["rule"] in UNHELPED[kind.name]:
+        return False
+    sent = sum(entry.name == "Dispatching" for entry in history)
+    return sent < kind.retry.attempts and handed.at - history[0].at < kind.within
+
+
+def _contradicted(history: Sequence[HistoryEntry]) -> bool:
+    """Tell whether evidence disagreed with how it was settled: here only settled settles."""
+    return any(entry.name == "Contradicted" for entry in history)
+
+
+def _barren(rows: Iterable[AgendaRow]) -> int:
+    """Count the kinds of which more than a few operations were begun, and none succeeded."""
+    states: dict[str, Counter[str]] = defaultdict(Counter)
+    for row in rows:
+        states[row.kind][row.state] += 1
+    return sum(of.total() >= FEW and not of["succeeded"] for of in states.values())
 
 
 def _recovery_seconds(history: Sequence[HistoryEntry]) -> float:

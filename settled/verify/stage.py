@@ -275,16 +275,18 @@ class Stage:
         )
 
     def check_invariant(self, *operations: OperationView, unsent: int | None = None) -> None:
-        """Per key: requests ≤ Dispatching, each after its own; one key and one body an operation.
+        """Each request the provider saw has a Dispatching of its own, recorded before it.
 
-        `unsent` is how many Dispatchings of all these operations were followed by no request,
-        where the check knows: those that it killed in between.
+        These have to be all operations that sent anything; a check that sends something itself, as
+        if from elsewhere, counts for itself instead. `unsent` is how many Dispatchings of all these
+        operations were followed by no request, where the check knows: those that it killed in
+        between.
         """
         histories = [
             self.app.operations.history(operation, by=Principal(operation.tenant, "reader"))
             for operation in operations
         ]
-        missing = check_invariant(histories, self.simulator.log().calls())
+        missing = check_invariant(histories, self.simulator.log().calls()).missing
         assert unsent in (None, missing), f"{missing} dispatches without a request"
 
     def end_workers(self) -> None:

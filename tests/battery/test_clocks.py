@@ -24,7 +24,9 @@ def test_case_22_a_lease_judged_by_another_clock(stage: Stage, seconds: float) -
     done = stage.wait(held, "succeeded")
     assert stage.names(done).count("Dispatching") == 1
     assert (stage.requests(), stage.effects()) == (2, 2)
-    stage.check_invariant(*((done, other) if seconds < 0 else ()))
+    if seconds < 0 or stage.app.journal.dialect == "postgresql":
+        # Under SQLite what a clock that is ahead has stamped is later than when it was sent.
+        stage.check_invariant(done, other)
 
 
 def test_case_22_a_clock_stepped_back_an_hour(stage: Stage) -> None:
@@ -36,7 +38,7 @@ def test_case_22_a_clock_stepped_back_an_hour(stage: Stage) -> None:
     stage.simulator.fault(hold_after=True, reply="reset")
     operation = stage.intend(kind="enduring")
     stage.simulator.wait(held=1)
-    step_clock(stage, worker)
+    step_clock(stage, worker, -HOUR)
     stage.simulator.release()
     done = stage.wait(operation, "succeeded")
     recorded = times(stage, done)

@@ -20,7 +20,12 @@ ROOT = Path(__file__).resolve().parents[2]
 PROVIDER = "https://psp.example"
 SERVER = "postgresql://shop@db.example/shop"
 
-PRINTED = {"README.md": "succeeded re_1\n"}
+VIEWED = """\
+refund-request-9 ready Refund 30.00 USD for order-79 | a worker sends it
+refund ready 2
+0 unknown
+"""
+PRINTED = {"README.md": "succeeded re_1\n", "docs/projections.md": VIEWED}
 """What a document's snippets print, where it says so or leaves no doubt."""
 
 

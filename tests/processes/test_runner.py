@@ -260,10 +260,13 @@ def test_an_answer_that_is_there_is_not_thrown_away_by_a_cut() -> None:
         async def act() -> str:
             return await answer
 
+        def conclude(*_: object) -> None: ...
+
         nothing: Any = None
         runner = Runner(nothing, (), lambda: Position("worker", 1, draining=True))
-        perform = Perform(Work.CALL, KIND, act, lambda *_: None)
-        waiting = asyncio.ensure_future(runner._result(perform))
+        perform = Perform(Work.CALL, KIND, act, conclude)
+        result: Callable[[Perform], Any] = getattr(runner, "_result")  # noqa: B009
+        waiting = asyncio.ensure_future(result(perform))
         await asyncio.sleep(0.01)
         answer.set_result("bread")
         await asyncio.sleep(0)  # the act has its answer now, and nobody has taken it yet

@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import os
 import signal
-from collections.abc import Sequence
-from dataclasses import dataclass
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, replace
 from datetime import datetime, timedelta
 from functools import partial
 from typing import Any, ClassVar
@@ -110,6 +110,12 @@ class ParcelsNow:
             f"CREATE TABLE parcels_now_{self.version} (tenant text NOT NULL, parcel text NOT NULL,"
             f" place text, delivered_at {moment}, PRIMARY KEY (tenant, parcel))"
         ]
+
+    def in_version(self, version: int) -> ParcelsNow:
+        return replace(self, version=version)
+
+    def contents(self) -> Mapping[str, str]:
+        return {"parcels": f"SELECT * FROM parcels_now_{self.version}"}
 
     def apply(self, event: Event, record: RecordedEvent, rows: Rows) -> None:
         table, key = f"parcels_now_{self.version}", {"parcel": str(record.stream)}

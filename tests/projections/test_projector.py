@@ -10,23 +10,28 @@ import signal
 import subprocess
 import sys
 import threading
-from collections.abc import Generator, Iterator
+from collections.abc import Generator, Sequence
 from contextlib import contextmanager
 from dataclasses import replace
 from datetime import UTC, datetime, timedelta, timezone
 from pathlib import Path
-from typing import Any
+from typing import Any, ClassVar
 from uuid import UUID
 
 import psycopg
 import pytest
 
-import settled
 from settled import App, DeclarationError, Event, Projector, RecordedEvent, Rows, StoreTooNew
 from settled.domain.journal.port import Journal, Page
 from settled.domain.journal.unit import Committed
 from settled.infrastructure.views.postgres import placed
-from settled.testing import assert_idempotent
+from settled.projections.projection import LoggedEvent
+from settled.projections.reading import LeanEvent, fields_of, too_new
+from settled.testing import (
+    assert_idempotent,
+    assert_pages_do_not_matter,
+    assert_parts_make_the_whole,
+)
 from tests.projections.parcels import (
     PAGE,
     Counted,
@@ -42,14 +47,6 @@ from tests.projections.parcels import (
 ROOT = Path(__file__).resolve().parents[2]
 PATIENCE_SECONDS = 30.0
 PLACES = ("Lyon", "Metz", "Brest", "Nice", "Lille", "Paris", "Tours")
-
-
-@pytest.fixture
-def app(store_url: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[App]:
-    """An application on a fresh database."""
-    monkeypatch.setenv("SETTLED_STATE_DIR", str(tmp_path / "state"))
-    with settled.open(store_url, migrate=True, require_fsync=False) as opened:
-        yield opened
 
 
 @contextmanager
@@ -157,6 +154,62 @@ def test_each_event_applied_again_leaves_the_same_rows(app: App) -> None:
         assert_idempotent(app.projector(), Counted(topics=("letter.",)))
 
 
+class Forgetful:
+    """Folds pages, and only counts the first event of each: what the kit has to notice."""
+
+    name, version, topics = "forgetful", 1, ("parcel.",)
+
+    def tables(self, dialect: str) -> list[str]:
+        return ["CREATE TABLE forgetful (position bigint PRIMARY KEY)"]
+
+    def in_version(self, version: int) -> Forgetful:
+        return self
+
+    def in_part(self, part: int) -> Forgetful:
+        return self
+
+    def contents(self) -> dict[str, str]:
+        return {"first": "SELECT * FROM forgetful"}
+
+    def fold(self, events: Sequence[LoggedEvent], rows: Rows) -> None:
+        sql = "INSERT INTO forgetful VALUES (:position) ON CONFLICT (position) DO NOTHING"
+        rows.execute(sql, position=events[0].position)
+
+
+def test_the_kit_notices_how_the_log_is_cut(app: App) -> None:
+    """A fold that depends on its pages shows something else after each rebuild."""
+    scan(app, begin(app, "parcel-1"), "Lyon", "Metz")
+    scan(app, begin(app, "parcel-2"), "Lyon", "Metz")
+    assert_idempotent(app.projector(), Forgetful())
+    with pytest.raises(AssertionError, match="folds one page otherwise"):
+        assert_pages_do_not_matter(app.projector(), Forgetful())
+    with pytest.raises(AssertionError, match="in 5 parts is not"):
+        assert_parts_make_the_whole(app.projector(), Forgetful(), parts=5)
+
+
+class Renamed(Event):
+    """An event whose field had another name in the first version of its schema."""
+
+    TOPIC: ClassVar[str] = "test.Renamed"
+    SCHEMA_VERSION: ClassVar[int] = 2
+    place: str
+
+    @classmethod
+    def upcast(cls, fields: dict[str, Any], version: int) -> dict[str, Any]:
+        return {"place": fields["town"]}
+
+
+@pytest.mark.parametrize(("schema", "state"), [(1, b'{"town":"Lyon"}'), (2, b'{"place":"Lyon"}')])
+def test_a_page_is_folded_from_todays_fields(schema: int, state: bytes) -> None:
+    """LOG 6, 11: events of version 1 and 2 look the same to a fold that validates nothing."""
+    at = datetime(2026, 11, 30, tzinfo=UTC)
+    event = LeanEvent(1, "acme", UUID(int=1), 1, Renamed.TOPIC, schema, 1, at, state, b'{"x":1}')
+    assert fields_of(event, frozenset()) == {"place": "Lyon"}
+    assert too_new(event) is None
+    assert too_new(event._replace(schema_version=3)) is not None
+    assert too_new(event._replace(topic="test.Unheard")) is not None
+
+
 def test_killed_between_the_rows_and_the_commit(app: App, store_url: str) -> None:
     """Rows and position are one transaction: a killed runner leaves neither, and none is lost."""
     scan(app, begin(app, "parcel-1"), *PLACES)
@@ -165,6 +218,18 @@ def test_killed_between_the_rows_and_the_commit(app: App, store_url: str) -> Non
         assert ended(process) == -signal.SIGKILL
     assert app.projector().position(Counted()) == 0
     assert counts(app) == []
+    app.projector().catch_up(Counted(), PAGE)
+    assert counts(app) == once_each(app)
+
+
+def test_killed_after_the_commit(app: App, store_url: str) -> None:
+    """A page that is in is in with its position: whoever comes next begins behind it."""
+    scan(app, begin(app, "parcel-1"), *PLACES)
+    with runner(store_url, "die-after") as process:
+        let_go(process)
+        assert ended(process) == -signal.SIGKILL
+    assert app.projector().position(Counted()) == log(app)[PAGE - 1].position
+    assert counts(app) == once_each(app)[:PAGE]
     app.projector().catch_up(Counted(), PAGE)
     assert counts(app) == once_each(app)
 
@@ -316,16 +381,16 @@ class Choosy(Counted):
             raise ValueError("Metz has no rows")
 
 
-def test_a_fold_that_fails_leaves_nothing_of_its_page(app: App) -> None:
-    """Half a page would be a view of no moment that ever was; the note says where to look."""
+def test_a_fold_that_fails_stops_in_front_of_the_event(app: App) -> None:
+    """What is before it is applied and nothing of it, and the note says where to look."""
     parcel = begin(app, "parcel-1")
     scan(app, parcel, "Lyon", "Metz")
     with pytest.raises(ValueError, match="Metz has no rows") as caught:
         app.projector().catch_up(Choosy())
     (note,) = caught.value.__notes__
     assert "counted 1" in note and "parcel.Scanned" in note and str(parcel.id) in note
-    assert app.projector().position(Choosy()) == 0
-    assert counts(app) == []
+    assert app.projector().position(Choosy()) == log(app)[1].position
+    assert counts(app) == once_each(app)[:2]
     app.projector().catch_up(Counted())
     assert counts(app) == once_each(app)
 

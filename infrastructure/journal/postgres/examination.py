@@ -68,8 +68,11 @@ def examine(connection: Connection, texts: Texts) -> Iterator[Diagnosis]:
     """Yield what needs somebody's attention, the dangerous first."""
     for name in unsafe_settings(connection):
         yield Diagnosis("fail", name, f"{name} is off: {UNSAFE[name]}.")
-    changed = installation.read(connection, texts).changed
-    if changed:
+    bound = installation.read(connection, texts)
+    changed = bound.changed
+    if bound.copy_of:
+        yield Diagnosis("fail", "installation", str(changed))
+    elif changed:
         yield Diagnosis(
             "fail",
             "installation",

@@ -19,6 +19,7 @@ import psycopg
 from settled.domain.errors import StoreNotMigrated
 from settled.domain.journal.port import Installation
 from settled.infrastructure.journal.anchor import Anchor
+from settled.infrastructure.journal.copies import COPY_KEY, is_a_copy, refuse_to_adopt
 from settled.infrastructure.journal.postgres.address import Connection, Texts
 
 Fingerprint = Mapping[str, str]
@@ -89,12 +90,18 @@ def read(connection: Connection, texts: Texts) -> Installation:
     highest = _highest(connection, texts)
     if highest < anchored:
         changes.append(f"its log ends at {highest}, and had come to {anchored}")
-    return Installation(identifier, bytes(secret), created_at, "; ".join(changes) or None)
+    copy_of = UUID(bound[COPY_KEY]) if COPY_KEY in bound else None
+    changed = is_a_copy(copy_of) if copy_of else "; ".join(changes) or None
+    return Installation(identifier, bytes(secret), created_at, changed, copy_of)
 
 
 def adopt(connection: Connection, texts: Texts) -> None:
-    """Bind the database to where it is now. Raises OSError where the anchor cannot be written."""
-    identifier, *_ = _bound(connection, texts)
+    """Bind the database to where it is now. Raises OSError where the anchor cannot be written.
+
+    And InstallationChanged for a copy, which is never worked on.
+    """
+    identifier, _, _, bound = _bound(connection, texts)
+    refuse_to_adopt(UUID(bound[COPY_KEY]) if COPY_KEY in bound else None)
     now = _fingerprint(connection, texts)
     connection.execute(texts[_ADOPT], {"fingerprint": json.dumps(now)})
     anchor_of(str(identifier), now).reset(_highest(connection, texts))

@@ -18,6 +18,11 @@ from uuid import UUID, uuid4
 from settled.domain.errors import StoreUnavailable
 from settled.domain.journal.port import Installation
 from settled.infrastructure.journal.anchor import Anchor
+from settled.infrastructure.journal.copies import (
+    COPY_MARK,
+    is_a_copy,
+    refuse_to_adopt,
+)
 from settled.infrastructure.journal.sqlite.database import Database
 from settled.infrastructure.journal.sqlite.reading import last_position
 from settled.infrastructure.journal.sqlite.rows import to_text
@@ -51,14 +56,20 @@ def read(database: Database) -> Installation:
         position = last_position(connection)
     with _usable_anchor(database) as note:
         noted = note.position()
-    changed = _moved(database.path, file)
+    copy_of = UUID(file.removeprefix(COPY_MARK)) if file.startswith(COPY_MARK) else None
+    changed = is_a_copy(copy_of) if copy_of else _moved(database.path, file)
     if changed is None and position < noted:
         changed = f"The log ends at position {position}; it had come to {noted}."
-    return Installation(UUID(bytes=identity), secret, datetime.fromisoformat(created_at), changed)
+    bound_at = datetime.fromisoformat(created_at)
+    return Installation(UUID(bytes=identity), secret, bound_at, changed, copy_of)
 
 
 def adopt(database: Database) -> None:
-    """Bind the database to the file that it is now, and note its position afresh."""
+    """Bind the database to the file that it is now, and note its position afresh.
+
+    Raises InstallationChanged for a copy, which is never worked on.
+    """
+    refuse_to_adopt(read(database).copy_of)
     with database.writing() as connection:
         connection.execute("UPDATE installation SET file = ?", (_file(database.path),))
         position = last_position(connection)

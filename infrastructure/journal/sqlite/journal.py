@@ -198,9 +198,10 @@ class SqliteJournal:
         self._database.close()
 
     def _diagnoses(self) -> Iterator[Diagnosis]:
-        changed = self.installation().changed
-        if changed is not None:
-            yield Diagnosis("fail", "installation", f"{changed} Run `settled adopt`.")
+        bound = self.installation()
+        if bound.changed is not None:
+            told = bound.changed if bound.copy_of else f"{bound.changed} Run `settled adopt`."
+            yield Diagnosis("fail", "installation", told)
         with self._database.reading() as connection:
             (mode,) = connection.execute("PRAGMA journal_mode").fetchone()
             (synchronous,) = connection.execute("PRAGMA synchronous").fetchone()

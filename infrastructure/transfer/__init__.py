@@ -1,0 +1,1 @@
+"""Taking a history out of a store, and into an empty one as a copy that cannot dispatch."""
