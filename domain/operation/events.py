@@ -431,7 +431,8 @@ class HandedOver(Event):
     """Automatic steps have stopped; `to` reconciles. Told again at `next_at`.
 
     `disputed`: an answer was about another object than intended, or about several, or said that
-    the effect was taken back. Then nothing but a person's word settles it.
+    the effect was taken back. Then nothing but a person's word settles it. `beside` is an object
+    that was performed beside the one that was known.
     """
 
     TOPIC: ClassVar[str] = "settled.operation.HandedOver"
@@ -441,11 +442,14 @@ class HandedOver(Event):
     rule: str
     next_at: datetime
     disputed: bool = False
+    beside: str | None = None
     evidence: dict[str, Any] | None = None
 
     def apply(self, operation: Operation) -> None:
         """Fold."""
         operation.disputed = operation.disputed or self.disputed
+        if self.beside is not None:
+            operation.take_told("performed", self.beside)
         operation.hand_over(self.to, self.timestamp, self.next_at)
         operation.last_reason, operation.last_rule = self.reason, self.rule
 
@@ -526,6 +530,7 @@ class EvidenceRecorded(Event):
     def apply(self, operation: Operation) -> None:
         """Fold."""
         operation.evidence_keys |= {self.key}
+        operation.take_told(self.answered, self.reference)
         if operation.state == "handed_over" and self.answered in NEWS:
             operation.due = self.timestamp  # its owner hears of it
 

@@ -13,7 +13,15 @@ from datetime import timedelta
 from settled.domain.clock import Stamp
 from settled.domain.contract.vocabulary import ProviderContract
 from settled.domain.operation import events as ev
-from settled.domain.operation.judgement import Cause, conclude, evidence_of, go_on, succeed
+from settled.domain.operation.judgement import (
+    Cause,
+    conclude,
+    dispute,
+    evidence_of,
+    go_on,
+    succeed,
+    told_otherwise,
+)
 from settled.domain.operation.operation import Operation
 from settled.domain.operation.terms import NEWS
 from settled.domain.provider import Answered, Echo, Finding
@@ -33,7 +41,7 @@ _CONCLUSIVE = frozenset(
 )
 """Steps that evidence which came by itself may cause in any open state."""
 
-_OF_ONE_OBJECT = frozenset({StepKind.ACCEPT, StepKind.SETTLE_FAILED, StepKind.SETTLE_REVERSED})
+_OF_ONE_OBJECT = _CONCLUSIVE | {StepKind.ACCEPT}
 """Steps by what became of one object, which says nothing about another one."""
 
 
@@ -56,13 +64,13 @@ def admit(
     if operation.state in ("ready", "claimed") and positive:
         return _before_any_request(operation, contract, finding, stamp, jitter)
     if operation.state in _OPEN:
+        if _is_beside(operation, finding):
+            return dispute(operation, finding.reason, stamp, finding, beside=finding.reference)
         step = recover(operation.situation(stamp.at), contract, finding, jitter)
-        old = (
-            attempt is None and step.kind in _OF_ONE_OBJECT and _may_be_earlier(operation, finding)
-        )
+        old = step.kind in _OF_ONE_OBJECT and _may_be_earlier(operation, finding, attempt)
         if not old and _concludes(operation, step, finding, attempt):
             return conclude(operation, step, stamp, finding)
-    elif operation.state == "handed_over" and _ends_the_wait(operation, finding):
+    elif operation.state == "handed_over" and _ends_the_wait(operation, finding, attempt):
         step = Step(StepKind.SETTLE_SUCCEEDED, "evidence after hand-over", finding.reason)
         return succeed(operation, step, stamp, finding)
     elif operation.state == "succeeded":
@@ -157,11 +165,13 @@ def _concludes(operation: Operation, step: Step, finding: Finding, attempt: int 
             return kind in _CONCLUSIVE
 
 
-def _ends_the_wait(operation: Operation, finding: Finding) -> bool:
+def _ends_the_wait(operation: Operation, finding: Finding, attempt: int | None) -> bool:
     """Tell whether evidence answers the question that a person was asked."""
-    disputed = operation.contradicted or operation.disputed
-    proven = finding.answered is Answered.PERFORMED and finding.echo is Echo.EQUAL
-    return proven and not disputed
+    if operation.contradicted or operation.disputed or told_otherwise(operation, finding):
+        return False
+    if _is_beside(operation, finding) or _may_be_earlier(operation, finding, attempt):
+        return False
+    return finding.answered is Answered.PERFORMED and finding.echo is Echo.EQUAL
 
 
 def _is_past(operation: Operation, attempt: int | None) -> bool:
@@ -169,17 +179,29 @@ def _is_past(operation: Operation, attempt: int | None) -> bool:
     return attempt is not None and all(other.number != attempt for other in operation.out)
 
 
-def _may_be_earlier(operation: Operation, finding: Finding) -> bool:
+def _may_be_earlier(operation: Operation, finding: Finding, attempt: int | None) -> bool:
     """Tell whether evidence may speak of an object other than that of the present generation.
 
     A webhook about an object that failed can come when the operation has been issued anew: it is
     equal in all that is compared, and only its name tells. Until ours is known, it may be either.
+    A late reply speaks of the generation of its attempt.
     """
-    if operation.reference is None or operation.reference_is_theirs:
+    if attempt is not None:
+        mine = [a.generation for a in operation.attempts if a.number == attempt]
+        return any(generation < operation.generation for generation in mine)
+    if operation.our_reference is None:
         return operation.generation > 1
     if finding.reference is None:
         return operation.generation > 1
     return finding.reference != operation.reference
+
+
+def _is_beside(operation: Operation, finding: Finding) -> bool:
+    """Tell whether an effect like ours is newly reported beside the object that is known."""
+    told = (finding.answered.value, finding.reference) in operation.told
+    if told or finding.answered is not Answered.PERFORMED or finding.echo is Echo.DIFFERS:
+        return False
+    return operation.our_reference is not None and _of_another(operation, finding)
 
 
 def _of_another(operation: Operation, finding: Finding) -> bool:

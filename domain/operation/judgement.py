@@ -18,6 +18,9 @@ from settled.domain.recovery import Step, StepKind
 
 _WAITED = frozenset({Answered.IN_PROGRESS, Answered.RATE_LIMITED, Answered.STORE_UNAVAILABLE})
 
+_WITHOUT_EFFECT = frozenset({StepKind.SETTLE_FAILED, StepKind.CONFIRM_ABSENT, StepKind.DISPATCH})
+"""Steps that are right only where no effect exists."""
+
 
 @dataclass(frozen=True, slots=True)
 class Cause:
@@ -43,6 +46,10 @@ def conclude(
     In outcome_unknown a step of RESEND or LOOK_UP without a finding is work to do, not something
     to record: callers do it instead of calling this.
     """
+    performed = finding if step.kind is StepKind.SETTLE_SUCCEEDED else None
+    ends = performed is not None or step.kind in _WITHOUT_EFFECT
+    if ends and told_otherwise(operation, performed):
+        return dispute(operation, step.reason, stamp, finding, cause)
     next_at = max(step.not_before or stamp.at, stamp.at)
     evidence = evidence_of(finding)
     via = finding.via.value if finding else "reply"
@@ -96,6 +103,38 @@ def conclude(
             go_on(operation, step, stamp, finding, cause, next_at)
 
 
+def told_otherwise(operation: Operation, performed: Finding | None) -> bool:
+    """Tell whether evidence that was kept disagrees with this effect, or without one with none.
+
+    It was kept because nothing showed yet which object it spoke of. Had it come after the end, it
+    would have contradicted that; so it does when it came before.
+    """
+    if performed is None:
+        return bool(operation.told)
+    name = performed.reference or operation.our_reference
+    return any(
+        answered == Answered.REVERSED or reference not in (None, name)
+        for answered, reference in operation.told
+    )
+
+
+def dispute(
+    operation: Operation,
+    reason: str,
+    stamp: Stamp,
+    finding: Finding | None,
+    cause: Cause = OWNER_GONE,
+    beside: str | None = None,
+) -> None:
+    """Hand over what evidence disagrees about. `beside` names an object beside the one we know."""
+    told = [*operation.told, *([(Answered.PERFORMED.value, beside)] if beside else [])]
+    words = sorted(f"{reference or 'an object'} was {answered}" for answered, reference in told)
+    reason = f"{reason}; but {' and '.join(words)}"
+    step = Step(StepKind.HAND_OVER, "told otherwise", reason)
+    _require_unknown(operation, step, stamp, finding, cause)
+    _hand_over(operation, step, stamp, finding, disputed=True, beside=beside)
+
+
 def succeed(operation: Operation, step: Step, stamp: Stamp, finding: Finding) -> None:
     """Record that the effect exists, with what the provider says of it."""
     operation.record(
@@ -111,7 +150,16 @@ def succeed(operation: Operation, step: Step, stamp: Stamp, finding: Finding) ->
     )
 
 
-def _hand_over(operation: Operation, step: Step, stamp: Stamp, finding: Finding | None) -> None:
+def _hand_over(
+    operation: Operation,
+    step: Step,
+    stamp: Stamp,
+    finding: Finding | None,
+    disputed: bool = False,
+    beside: str | None = None,
+) -> None:
+    foreign = finding is not None and finding.echo is Echo.DIFFERS
+    taken_back = finding is not None and finding.answered is Answered.REVERSED
     operation.record(
         ev.HandedOver,
         stamp,
@@ -119,8 +167,8 @@ def _hand_over(operation: Operation, step: Step, stamp: Stamp, finding: Finding 
         reason=step.reason,
         rule=step.rule,
         next_at=stamp.at,
-        disputed=finding is not None
-        and (finding.echo is Echo.DIFFERS or finding.answered is Answered.REVERSED),
+        disputed=disputed or foreign or taken_back,
+        beside=beside,
         evidence=evidence_of(finding),
     )
 

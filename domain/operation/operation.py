@@ -82,6 +82,7 @@ class Operation(StateMachine):
         self.claim_epoch: int | None = None
         self.revalidated = False  # by the worker that holds it now; never recorded
         self.evidence_keys: frozenset[str] = frozenset()
+        self.told: frozenset[tuple[str, str | None]] = frozenset()  # performed or reversed, of what
         self.attempts: tuple[Attempt, ...] = ()
         self.request: SealedRequest | None = None
         self.adopted = False
@@ -141,6 +142,11 @@ class Operation(StateMachine):
     def next_attempt(self) -> int:
         """The number that the next Dispatching gets. It counts over all generations."""
         return len(self.attempts) + 1
+
+    @property
+    def our_reference(self) -> str | None:
+        """The provider's name for our object, once an answer has shown that it is ours."""
+        return None if self.reference_is_theirs else self.reference
 
     def next_due(self) -> datetime | None:
         """Return when somebody has to look at it again, as the last event said."""
@@ -322,8 +328,14 @@ class Operation(StateMachine):
             self.attempts = (*self.attempts[:-1], last)
         self.sender_reported = True
 
+    def take_told(self, answered: str, reference: str | None) -> None:
+        """Remember an effect that evidence tells of and that is not known to be this one."""
+        if answered in ("performed", "reversed"):
+            self.told |= {(answered, reference)}
+
     def nothing_out(self) -> None:
         """Remember that of no attempt so far anything exists."""
+        self.told = frozenset()
         self.attempts = tuple(replace(attempt, out=False) for attempt in self.attempts)
         self.adopted = self.known_there = self.reference_is_theirs = False
         self.reference = self.accepted_at = None

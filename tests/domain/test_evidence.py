@@ -15,9 +15,11 @@ from settled.domain.kind import Kind
 from settled.domain.money import Money
 from settled.domain.operation import events as ev
 from settled.domain.operation.evidence import admit
+from settled.domain.operation.judgement import conclude
 from settled.domain.operation.operation import Operation, intend
 from settled.domain.params import Params
 from settled.domain.provider import Answered, Echo, Finding, Via
+from settled.domain.recovery import Step, StepKind, recover
 from settled.infrastructure.http.json_provider import HttpProvider
 from settled.infrastructure.simulator.contract import simulator_contract
 
@@ -196,3 +198,169 @@ def test_what_was_taken_back_is_not_settled_by_news_of_before() -> None:
     admit(operation, CONTRACT, done, stamp(51), timedelta())
     assert operation.state == "handed_over"
     assert isinstance(operation.pending_events[-1], ev.EvidenceRecorded)
+
+
+def reissue(operation: Operation, at: float) -> None:
+    """Let the present generation fail, and issue it anew."""
+    if operation.state == "ready":
+        dispatch(operation, at)
+    operation.record(ev.Failed, stamp(at), via="reply", reason="declined", rule="failed")
+    operation.record(
+        ev.Reissued,
+        stamp(at),
+        generation=operation.generation + 1,
+        provider_key=provider_key(UUID(int=7), IDENTITY, operation.generation + 1),
+        give_up_at=stamp(9000).at,
+        reason="once more",
+    )
+
+
+def hand_over(operation: Operation, at: float) -> None:
+    """Stop, because no step is safe and possible."""
+    step = Step(StepKind.HAND_OVER, "unanswered, nothing left", "nothing left")
+    conclude(operation, step, stamp(at))
+
+
+def told(answered: Answered, reference: str | None, via: Via = Via.WEBHOOK) -> Finding:
+    return Finding(answered, via, answered.value, reference, echo=Echo.EQUAL)
+
+
+def look_up(operation: Operation, finding: Finding, at: float) -> None:
+    """Ask, and conclude what recovery makes of the answer."""
+    step = recover(operation.situation(stamp(at).at), CONTRACT, finding, timedelta())
+    conclude(operation, step, stamp(at), finding)
+
+
+BOTH_ORDERS = pytest.mark.parametrize(
+    "order",
+    [(Answered.REVERSED, Answered.PERFORMED), (Answered.PERFORMED, Answered.REVERSED)],
+    ids=["reversed first", "performed first"],
+)
+
+
+@BOTH_ORDERS
+@pytest.mark.parametrize("name", ["re_1", None], ids=["named", "nameless"])
+def test_a_reversal_that_comes_after_the_hand_over_is_not_forgotten(
+    order: tuple[Answered, ...], name: str | None
+) -> None:
+    """An older "performed" behind it settles nothing; in the order of events both are believed."""
+    operation = an_intent()
+    dispatch(operation, 1)
+    lose(operation, 40)
+    hand_over(operation, 41)
+    for number, answered in enumerate(order):
+        admit(operation, CONTRACT, told(answered, name), stamp(50 + number), timedelta())
+    in_order = order[0] is Answered.PERFORMED and name is not None
+    expected = "reversed" if in_order else "handed_over"
+    assert operation.state == expected
+
+
+@BOTH_ORDERS
+@pytest.mark.parametrize("name", ["re_2", None], ids=["named", "nameless"])
+def test_a_reversal_in_a_later_generation_is_not_forgotten(
+    order: tuple[Answered, ...], name: str | None
+) -> None:
+    """Whose it is was not known when it came; a look-up that knows no better settles nothing."""
+    operation = an_intent()
+    reissue(operation, 1)
+    dispatch(operation, 4)
+    lose(operation, 40)
+    for number, answered in enumerate(order):
+        admit(operation, CONTRACT, told(answered, name), stamp(50 + number), timedelta())
+        assert operation.state == "outcome_unknown"
+    look_up(operation, told(Answered.PERFORMED, "re_2", Via.LOOKUP), 60)
+    assert (operation.state, operation.disputed) == ("handed_over", True)
+    admit(operation, CONTRACT, told(Answered.PERFORMED, "re_2"), stamp(61), timedelta())
+    assert operation.state == "handed_over"
+
+
+@pytest.mark.parametrize("told_first", [True, False], ids=["webhook first", "reply first"])
+def test_an_earlier_object_that_was_performed_hides_no_second_effect(told_first: bool) -> None:
+    """The one that had failed is reported as performed while its successor is out, or after it."""
+    operation = an_intent()
+    reissue(operation, 1)
+    dispatch(operation, 4)
+    earlier = told(Answered.PERFORMED, "re_1")
+    if told_first:
+        admit(operation, CONTRACT, earlier, stamp(5), timedelta())
+        assert operation.state == "dispatching"
+    look_up(operation, told(Answered.PERFORMED, "re_2", Via.REPLY), 6)
+    if not told_first:
+        assert operation.state == "succeeded"
+        admit(operation, CONTRACT, earlier, stamp(7), timedelta())
+    assert operation.state == "handed_over"
+
+
+@pytest.mark.parametrize("told_first", [True, False], ids=["webhook first", "refusal first"])
+def test_an_earlier_object_that_was_performed_is_not_followed_by_another_request(
+    told_first: bool,
+) -> None:
+    """What is out was never sent: sending it again would make a second effect."""
+    operation = an_intent()
+    reissue(operation, 1)
+    dispatch(operation, 4)
+    earlier = told(Answered.PERFORMED, "re_1")
+    if told_first:
+        admit(operation, CONTRACT, earlier, stamp(5), timedelta())
+    look_up(operation, late(Answered.NOT_SENT), 6)
+    if told_first:
+        assert (operation.state, operation.disputed) == ("handed_over", True)
+    else:
+        admit(operation, CONTRACT, earlier, stamp(7), timedelta())
+        assert (operation.state, operation.reference) == ("succeeded", "re_1")
+
+
+def test_a_webhook_that_overtakes_the_reply_in_a_later_generation_hinders_nothing() -> None:
+    """It names what the reply names, so the reply settles."""
+    operation = an_intent()
+    reissue(operation, 1)
+    dispatch(operation, 4)
+    admit(operation, CONTRACT, told(Answered.PERFORMED, "re_2"), stamp(5), timedelta())
+    look_up(operation, told(Answered.PERFORMED, "re_2", Via.REPLY), 6)
+    assert (operation.state, operation.reference) == ("succeeded", "re_2")
+
+
+@pytest.mark.parametrize("attempt", [1, 2], ids=["of the earlier", "of the present"])
+def test_a_late_receipt_speaks_of_the_generation_of_its_attempt(attempt: int) -> None:
+    """The present one is settled by it; an earlier one says that two effects may exist."""
+    operation = an_intent()
+    reissue(operation, 1)
+    dispatch(operation, 4)
+    lose(operation, 40)
+    receipt = told(Answered.PERFORMED, f"re_{attempt}", Via.REPLY)
+    admit(operation, CONTRACT, receipt, stamp(50), timedelta(), attempt)
+    assert operation.state == ("succeeded" if attempt == 2 else "outcome_unknown")
+
+
+@pytest.mark.parametrize("attempt", [None, 1], ids=["webhook", "late reply"])
+@pytest.mark.parametrize("other_first", [True, False], ids=["other first", "ours first"])
+def test_an_effect_beside_the_object_that_is_pending_brings_a_person_in(
+    other_first: bool, attempt: int | None
+) -> None:
+    """Both are equal to the intent, so two effects may exist; neither settles the operation."""
+    operation = an_intent()
+    dispatch(operation, 1)
+    look_up(operation, told(Answered.PENDING, "re_1", Via.REPLY), 2)
+    names = ["re_9", "re_1"] if other_first else ["re_1", "re_9"]
+    for number, name in enumerate(names):
+        performed = told(Answered.PERFORMED, name)
+        admit(operation, CONTRACT, performed, stamp(3 + number), timedelta(), attempt)
+        at_once = "handed_over" if other_first else "succeeded"
+        assert operation.state == (at_once if number == 0 else "handed_over")
+    assert (operation.state, operation.reference) == ("handed_over", "re_1")
+
+
+def test_an_effect_beside_ours_is_remembered_when_the_operation_is_resumed() -> None:
+    """Resuming does not make the second effect undone: the next end is disputed again."""
+    operation = an_intent()
+    dispatch(operation, 1)
+    look_up(operation, told(Answered.PENDING, "re_1", Via.REPLY), 2)
+    admit(operation, CONTRACT, told(Answered.PERFORMED, "re_9"), stamp(3), timedelta())
+    operation.record(
+        ev.ReconciliationResumed, stamp(4), reason="try again", give_up_at=stamp(9000).at
+    )
+    look_up(operation, told(Answered.PERFORMED, "re_1", Via.LOOKUP), 5)
+    assert operation.state == "handed_over"
+    last = operation.pending_events[-1]
+    assert isinstance(last, ev.HandedOver)
+    assert "re_9 was performed" in last.reason

@@ -3,7 +3,7 @@
     python -m tests.simulation --seed 72 --histories 1
 
 Prints what was run and what it met, and exits 1 where something did not hold, with the seed and the
-trace of the first such history.
+trace of the first such history; and, over enough histories, where too little was done.
 """
 
 from __future__ import annotations
@@ -15,7 +15,12 @@ import sys
 import time
 
 from tests.simulation.batch import Sum, run
+from tests.simulation.contracts import CONDUCTS
 from tests.simulation.history import History
+from tests.simulation.liveness import shortfalls
+
+ENOUGH_FOR_SHARES = 200
+"""Of fewer histories it is not asked how much succeeded, nor how much was given up."""
 
 LONGEST_TRACE = 400
 """How many lines of the end of a trace are printed."""
@@ -31,6 +36,13 @@ def report(found: Sum, seed: int, seconds: float) -> None:
         f" {found.steps} steps, {seconds:.1f} s"
     )
     print("  " + ", ".join(f"{found.recorded[name]} {name}" for name in named))
+    for name in CONDUCTS:
+        words = ("sent", "succeeded", "sent, faults pass", "given up, faults pass")
+        sent, succeeded, sent_passing, given_up = (found.ends[name, word] for word in words)
+        print(
+            f"    {name}: {succeeded} of {sent} succeeded;"
+            f" where faults pass, {given_up} of {sent_passing} were given up"
+        )
     print(f"  {sum(found.faults.values())} faults:")
     for fault, count in sorted(found.faults.items(), key=lambda pair: -pair[1]):
         print(f"    {count:7} {fault}")
@@ -61,7 +73,11 @@ def main() -> int:
         print(f"seed {seed}: {violations[0]}")
     if found.failed:
         show(min(found.failed)[0])
-    return 1 if found.failed else 0
+    many = found.histories >= ENOUGH_FOR_SHARES
+    short = shortfalls(found.ends, CONDUCTS) if many else []
+    for words in short:
+        print(f"too little is done: {words}")
+    return 1 if found.failed or short else 0
 
 
 if __name__ == "__main__":

@@ -7,6 +7,7 @@ from collections import Counter
 from dataclasses import dataclass, field
 
 from tests.simulation.history import History
+from tests.simulation.liveness import ends
 
 
 @dataclass
@@ -18,6 +19,7 @@ class Sum:
     steps: int = 0
     faults: Counter[str] = field(default_factory=Counter[str])
     recorded: Counter[str] = field(default_factory=Counter[str])
+    ends: Counter[tuple[str, str]] = field(default_factory=Counter[tuple[str, str]])
     failed: list[tuple[int, list[str]]] = field(default_factory=list[tuple[int, list[str]]])
 
     def add(self, history: History) -> None:
@@ -27,6 +29,7 @@ class Sum:
         self.steps += history.scheduler.steps
         self.faults.update(history.tally)
         self.recorded.update(history.watch.tally)
+        self.ends.update(ends(history))
         if history.violations:
             self.failed.append((history.seed, history.violations))
 
@@ -37,6 +40,7 @@ class Sum:
         self.steps += other.steps
         self.faults += other.faults
         self.recorded += other.recorded
+        self.ends += other.ends
         self.failed += other.failed
 
 

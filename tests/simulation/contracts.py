@@ -49,7 +49,7 @@ class Conduct:
     `window_seconds` is how long it keeps keys; 0: it knows none. `running_seconds` is the longest
     that it works on a request, `unseen_seconds` the longest that a look-up misses what was done.
     `keeps_errors`: a server error is given again under the same key. `pends`: a final outcome
-    comes later.
+    comes later. `reverses`: what has succeeded is taken back one day. Webhooks may tell of each.
     """
 
     contract: ProviderContract
@@ -138,7 +138,7 @@ VAGUE = replace(
 )
 
 CONDUCTS: Mapping[str, Conduct] = {
-    "keyed": Conduct(KEYED, 720, 60, 20),
+    "keyed": Conduct(KEYED, 720, 60, 20, webhooks=0.3, reverses=0.1),
     "stripe": Conduct(
         presets.stripe_v1_refund, 86_400, 900, 300, keeps_errors=True, pends=0.2, reverses=0.1
     ),
@@ -149,10 +149,11 @@ CONDUCTS: Mapping[str, Conduct] = {
         300,
         keeps_errors=True,
         pends=0.3,
+        reverses=0.1,
         within=timedelta(minutes=100),
     ),
-    "asked": Conduct(ASKED, running_seconds=60),
-    "lagging": Conduct(LAGGING, running_seconds=60, unseen_seconds=45, webhooks=0.5),
+    "asked": Conduct(ASKED, running_seconds=60, reverses=0.1),
+    "lagging": Conduct(LAGGING, running_seconds=60, unseen_seconds=45, webhooks=0.8, reverses=0.3),
     "mail": Conduct(presets.smtp, lookups=False),
     "queue": Conduct(presets.sqs_fifo, 300, 900, blocks=True, lookups=False),
     "pending": Conduct(
@@ -161,8 +162,8 @@ CONDUCTS: Mapping[str, Conduct] = {
     "decided": Conduct(
         KEYED, 720, 60, 20, webhooks=0.5, approvers=frozenset({"approver"}), reverses=0.1
     ),
-    "vague": Conduct(VAGUE, 720, 900, 20, blocks=True),
-    "natural": Conduct(NATURAL, 1e12, 60, 20, blocks=True),
+    "vague": Conduct(VAGUE, 720, 900, 20, blocks=True, webhooks=0.8, reverses=0.3),
+    "natural": Conduct(NATURAL, 1e12, 60, 20, blocks=True, webhooks=0.3, reverses=0.1),
 }
 """By kind: the name of the kind is the name of its provider too."""
 

@@ -5,7 +5,8 @@ Each of them asks a service process, and asks again when the store was away or t
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Generator
+from contextlib import contextmanager
 from dataclasses import dataclass
 from functools import partial
 from typing import TYPE_CHECKING, Any
@@ -20,6 +21,7 @@ from settled.projections.operation_view import OperationView
 from tests.simulation.contracts import RefundParams, receipt_of
 from tests.simulation.process import Process
 from tests.simulation.provider import Effect, SimulatedProvider
+from tests.simulation.watch import Stream
 
 if TYPE_CHECKING:
     from tests.simulation.history import History
@@ -34,6 +36,20 @@ _TOLD = {
     "reversed": Answered.REVERSED,
 }
 _LOOK_AROUND_SECONDS = 120.0
+
+
+@contextmanager
+def _untrue(stream: Stream) -> Generator[None]:
+    """Say what is not so. Whoever gets no answer may yet be heard; a refusal was not recorded."""
+    stream.untrue = True
+    try:
+        yield
+    except StoreError:
+        raise
+    except SettledError:
+        stream.untrue = False
+        raise
+    stream.untrue = False
 
 
 @dataclass(eq=False)
@@ -180,16 +196,17 @@ class People:
         }
         if self._chance.random() < self._history.chances.lies and not self._history.calm:
             self._history.say(f"what is said of {view.identity.operation_id} is not so")
-            stream.by_hand = True
-            operations.settle(view, outcome="failed" if effects else "succeeded", **given)
+            with _untrue(stream):
+                operations.settle(view, outcome="failed" if effects else "succeeded", **given)
         elif effects and effects[0].status == "succeeded":
             receipt = receipt_of(provider.contract, effects[0].params, effects[0].name, "succeeded")
             operations.settle(
                 view, outcome="succeeded", reference=effects[0].name, receipt=receipt, **given
             )
         elif effects and effects[0].status == "reversed":
-            stream.by_hand = True  # until all of it is said: the service may die in between
-            operations.settle(view, outcome="succeeded", reference=effects[0].name, **given)
+            before = stream.by_hand
+            with _untrue(stream):  # until all of it is said: the service may die in between
+                operations.settle(view, outcome="succeeded", reference=effects[0].name, **given)
             operations.record_evidence(
                 by=BY,
                 provider=provider.name,
@@ -198,7 +215,7 @@ class People:
                 operation_id=view.identity.operation_id,
                 reference=effects[0].name,
             )
-            stream.by_hand = False
+            stream.by_hand = before
         elif not effects and not travelling:
             absent = self._chance.random() < 0.5
             operations.settle(view, outcome="absent" if absent else "failed", **given)

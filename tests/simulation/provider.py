@@ -254,8 +254,8 @@ class SimulatedProvider:
         self._outside.happened(self, effect)
         if status == "pending":
             self._scheduler.after(self._draw(3000), self._outside.world, self._end, effect)
-        elif status == "succeeded" and chance.random() < self.conduct.reverses:
-            self._scheduler.after(self._draw(3000), self._outside.world, self._reverse, effect)
+        elif status == "succeeded":
+            self._reverse_one_day(effect)
         self._answer(request, effect)
 
     def _answer(self, request: Request, effect: Effect) -> None:
@@ -278,6 +278,12 @@ class SimulatedProvider:
     def _end(self, effect: Effect) -> None:
         effect.status = "succeeded" if self._scheduler.chance.random() < 0.85 else "failed"
         self._outside.happened(self, effect)
+        if effect.status == "succeeded":
+            self._reverse_one_day(effect)
+
+    def _reverse_one_day(self, effect: Effect) -> None:
+        if self._scheduler.chance.random() < self.conduct.reverses:
+            self._scheduler.after(self._draw(3000), self._outside.world, self._reverse, effect)
 
     def _reverse(self, effect: Effect) -> None:
         effect.status = "reversed"

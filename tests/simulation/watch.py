@@ -61,8 +61,14 @@ class Stream:
     at: datetime | None = None
     attempts: list[Attempt] = field(default_factory=list[Attempt])
     notified: int = 0
+    given_up: bool = False
+    """Whether automatic steps have stopped although nothing is disputed."""
+    succeeded: bool = False
+    """Whether automatic steps have found its effect."""
+    untrue: bool = False
+    """A person is saying something about it that is not so, or may be heard with it yet."""
     by_hand: bool = False
-    """A person has said something about it that is not so."""
+    """Something that is not so was recorded of it, because a person said so."""
 
 
 class Watch:
@@ -135,9 +141,11 @@ class Watch:
             self._violated(stream, f"{name} does not follow what is before it")
         stream.version, stream.at = event.originator_version, event.recorded_at
         stream.hash = event.hash
+        said = orjson.loads(event.state)
+        stream.by_hand |= stream.untrue and said.get("via") == "hand"
         rule = getattr(self, f"_on_{name.lower()}", None)
         if rule is not None:
-            rule(stream, event, orjson.loads(event.state))
+            rule(stream, event, said)
 
     def _on_dispatching(self, stream: Stream, event: RecordedEvent, said: dict[str, Any]) -> None:
         row = self._store.tables.heads[event.tenant, event.stream]
@@ -187,16 +195,19 @@ class Watch:
     def _on_expired(self, stream: Stream, *_: Any) -> None:
         self._nothing_there(stream, "Expired")
 
-    def _on_succeeded(self, stream: Stream, *_: Any) -> None:
+    def _on_succeeded(self, stream: Stream, _: Any, said: dict[str, Any]) -> None:
+        stream.succeeded |= said["via"] != "hand"
         if stream.by_hand:
             return
         if not any(effect.status in ("succeeded", "reversed") for effect in _effects(stream)):
             self._violated(stream, "Succeeded without an effect")
 
-    def _on_handedover(self, stream: Stream, *_: Any) -> None:
+    def _on_handedover(self, stream: Stream, _: Any, said: dict[str, Any]) -> None:
         stream.notified = 0
+        stream.given_up |= not said["disputed"]
 
-    _on_contradicted = _on_handedover
+    def _on_contradicted(self, stream: Stream, *_: Any) -> None:
+        stream.notified = 0
 
     def _on_ownernotified(self, stream: Stream, _: Any, said: dict[str, Any]) -> None:
         stream.notified += bool(said["delivered"])
