@@ -105,13 +105,6 @@ def test_fifty_operations_at_once_hold(seed: int) -> None:
     assert not history.violations, explained(history)
 
 
-@pytest.mark.parametrize("seed", [799, 1017])
-def test_a_webhook_about_an_earlier_generation_settles_no_later_one(seed: int) -> None:
-    """The object of the first generation had failed, or was reversed, and its webhook came late."""
-    history = History(seed).run()
-    assert not history.violations, explained(history)
-
-
 def test_a_seed_replays_exactly() -> None:
     """Within one process, and in another one whose sets and dictionaries hash differently."""
     seed = 2
