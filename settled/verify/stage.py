@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import importlib
 import os
 import random
 import select
@@ -327,6 +328,8 @@ def staged(
 def _open(url: str) -> settled.App:
     from settled.verify import kinds as declared
 
+    if os.environ[PROVIDER_VARIABLE] != declared.PSP_URL:
+        importlib.reload(declared)  # somebody had it loaded before there was a simulator
     found: list[Any] = list(vars(declared).values())
     kinds: list[settled.Kind[Any]] = [kind for kind in found if isinstance(kind, settled.Kind)]
     return settled.open(url, kinds=kinds, migrate=True)
