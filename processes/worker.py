@@ -268,13 +268,16 @@ class Worker:
                 await self._begin(runner, epoch, rows)
                 continue
             pause_seconds = min(max(2 * pause_seconds, 0.005), settings.idle_seconds)
-            await self._pause(pause_seconds)
+            if await self._pause(pause_seconds):
+                # By the store's clock, what was just committed may be due in a moment only.
+                pause_seconds = 0.0
 
-    async def _pause(self, seconds: float) -> None:
+    async def _pause(self, seconds: float) -> bool:
         """Wait so long, or until something stirs: work, a place that became free, a stop."""
         with suppress(TimeoutError):
             async with asyncio.timeout(seconds):
-                await self._stirred.wait()
+                return await self._stirred.wait()
+        return False
 
     async def _claim(self, epoch: int, want: int) -> list[AgendaRow]:
         def claim(committer: Committer) -> list[AgendaRow]:

@@ -139,21 +139,21 @@ def test_a_request_before_its_dispatching_is_noticed(monkeypatch: pytest.MonkeyP
         return await record(self, machine, epoch)
 
     monkeypatch.setattr(Runner, "_record", forgetful)
-    history = first_caught(range(100))
+    history = first_caught(range(600))
     assert "without a Dispatching" in history.violations[0], explained(history)
 
 
 def test_a_resend_outside_the_window_is_noticed(monkeypatch: pytest.MonkeyPatch) -> None:
     """A provider that has forgotten the key performs a second time."""
     monkeypatch.setattr(obstacles, "_window_obstacle", nothing)
-    history = first_caught(range(100))
+    history = first_caught(range(600))
     assert "is sent although the first one was" in history.violations[0], explained(history)
 
 
 def test_taking_not_found_for_a_proof_is_noticed(monkeypatch: pytest.MonkeyPatch) -> None:
     """What a look-up does not show may still travel, run, or not be visible yet."""
     monkeypatch.setattr(recovery, "absence_obstacle", nothing)
-    history = first_caught(range(100))
+    history = first_caught(range(600))
     claimed = (
         "ConfirmedAbsent beside",
         "ConfirmedAbsent while",
@@ -167,6 +167,6 @@ def test_a_provider_that_breaks_its_promise_is_noticed(monkeypatch: pytest.Monke
     """Nobody can help it, so it has to be seen: the contract says keyed, and it keeps no keys."""
     liar = replace(contracts.CONDUCTS["keyed"], window_seconds=0.0)
     monkeypatch.setitem(contracts.CONDUCTS, "keyed", liar)
-    history = first_caught(range(100), "keyed")
+    history = first_caught(range(600), "keyed")
     seen = ("2 effects", "Failed beside an effect")
     assert any(words in history.violations[0] for words in seen), explained(history)
