@@ -6,7 +6,8 @@ from settled.verify.check import check
 from settled.verify.soak import soak
 from settled.verify.stage import Stage
 
-OPERATIONS = 250
+OPERATIONS = 700
+"""More than can be settled before the first worker dies, however quick the machine is."""
 
 
 @check("A29", "workers killed at random under a misbehaving provider")
