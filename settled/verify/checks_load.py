@@ -6,7 +6,7 @@ from settled.verify.check import check
 from settled.verify.soak import soak
 from settled.verify.stage import Stage
 
-OPERATIONS = 700
+OPERATIONS = 1500
 """More than can be settled before the first worker dies, however quick the machine is."""
 
 
