@@ -125,8 +125,6 @@ class Stage:
             )
         worker = WorkerProcess(name, process, self.strike)
         self.workers.append(worker)
-        if "=stop" in fault:
-            worker.see_thawed()
         return worker
 
     def environment(self) -> dict[str, str]:
