@@ -8,12 +8,12 @@ from contextlib import contextmanager
 from typing import Any
 
 import psycopg
-from psycopg_pool import ConnectionPool
 
 from settled.domain.errors import DeclarationError, StoreUnavailable
 from settled.infrastructure.journal.postgres.address import NEVER_BY_ITSELF, Address, Connection
 from settled.infrastructure.journal.postgres.errors import translating
 from settled.infrastructure.journal.postgres.migrating import PostgresTarget
+from settled.infrastructure.journal.postgres.pool import AGAIN_SECONDS, Pool
 from settled.projections.projection import Row, Table
 from settled.projections.register import TABLES
 
@@ -58,7 +58,7 @@ class PostgresViews:
                 for table in TABLES:
                     target.run(table)
         self._address = Address.of(beside)
-        self._pool: ConnectionPool[Connection] = ConnectionPool(
+        self._pool = Pool(
             self._address.conninfo,
             min_size=0,
             max_size=_CONNECTIONS,
@@ -67,8 +67,9 @@ class PostgresViews:
                 "options": self._address.options(_SETTINGS),
                 "prepare_threshold": NEVER_BY_ITSELF,
             },
-            check=ConnectionPool.check_connection,  # one may have been cut while it was idle
+            check=Pool.check_connection,  # one may have been cut while it was idle
             timeout=PATIENCE_SECONDS,
+            reconnect_timeout=AGAIN_SECONDS / 2,
             name="settled-views",
             open=True,
         )
