@@ -98,7 +98,7 @@ def card(kind: Kind[Any], store: StoreFacts) -> Card:
         (
             _stored(kind),
             _identity(kind),
-            _survives(store),
+            survives(store),
             _wakes(kind),
             _repeats(kind),
             _resolved(kind),
@@ -136,7 +136,7 @@ def evidence_card(store: StoreFacts) -> Card:
         (
             Answer(Question.STORED, (stored,)),
             Answer(Question.IDENTITY, identity),
-            _survives(store),
+            survives(store),
             Answer(Question.WAKES, wakes),
             Answer(Question.REPEATS, repeats),
             Answer(Question.RESOLVED, resolved),
@@ -190,8 +190,8 @@ def _stored(kind: Kind[Any]) -> Answer:
 def _identity(kind: Kind[Any]) -> Answer:
     owner = kind.hand_over_to.strip()
     lines = [f"Tenant, {kind.name}, and the operation id that the business gives."]
-    if kind.approvers:
-        roles = " or ".join(sorted(kind.approvers))
+    if kind.needs_approval:
+        roles = " or ".join(sorted(kind.policy.roles))
         lines.append(f"Nothing is sent before a {roles} has approved this version of it.")
     if not owner:
         return Answer(Question.IDENTITY, tuple(lines), ("hand_over_to names nobody",))
@@ -199,7 +199,8 @@ def _identity(kind: Kind[Any]) -> Answer:
     return Answer(Question.IDENTITY, tuple(lines))
 
 
-def _survives(store: StoreFacts) -> Answer:
+def survives(store: StoreFacts) -> Answer:
+    """Return where all that is recorded survives: the same for every card."""
     lines = (f"In {store.name}. A commit has reached its disk before anything is sent.",)
     return Answer(Question.SURVIVES, () if store.problems else lines, store.problems)
 

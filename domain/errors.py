@@ -35,7 +35,10 @@ support page refers to, so a code is never given to another meaning.
 
 from __future__ import annotations
 
-from typing import ClassVar
+from typing import TYPE_CHECKING, ClassVar
+
+if TYPE_CHECKING:
+    from settled.domain.approval import RecordedDecision
 
 
 class SettledError(Exception):
@@ -137,9 +140,19 @@ class PermissionDenied(NotPossible):
 
 
 class DecisionRefused(NotPossible):
-    """The decision does not fit the proposal that waits."""
+    """The decision does not fit the proposal that waits.
+
+    `decision` is the one that stands, where there is one: whoever comes second gets the first.
+    """
 
     code = 205
+
+    def __init__(
+        self, message: str = "", *, hint: str = "", decision: RecordedDecision | None = None
+    ) -> None:
+        """Take the message, what to do about it, and the decision that stands."""
+        self.decision = decision
+        super().__init__(message, hint=hint)
 
 
 class StoreError(SettledError):

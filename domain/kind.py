@@ -1,8 +1,9 @@
 """A kind: what operations of one sort are made of, and the policy under which they act.
 
 Declared once, in a dozen lines, at import. Parameters, deadlines, attempts and the owner are
-recorded with each intent: a changed declaration does not change them. The contract, the pauses
-between attempts and the second owner are read from today's declaration.
+recorded with each intent: a changed declaration does not change them, and neither does it change
+who may decide on a proposal that waits. The contract, the pauses between attempts, the second owner
+and the revalidation are read from today's declaration.
 """
 
 from __future__ import annotations
@@ -14,6 +15,7 @@ from dataclasses import dataclass, field
 from datetime import timedelta
 from typing import Any, Generic, TypeVar
 
+from settled.domain.approval import BY_AN_APPROVER, Approval
 from settled.domain.digest import Mode, digest
 from settled.domain.errors import InvalidKind
 from settled.domain.identity import Identity
@@ -25,8 +27,9 @@ from settled.domain.retry import FullJitter
 
 P = TypeVar("P", bound=Params)
 
-Revalidation = Callable[[Any], "str | None"]
-"""Looks at the parameters before the first dispatch; returns why it must not happen, or None."""
+Revalidation = Callable[[Any], "str | Params | None"]
+"""Looks at the parameters before they are sent: None when they still hold, why they must not be
+sent any more, or the parameters as they would have to be now."""
 
 
 @dataclass(frozen=True)
@@ -37,7 +40,12 @@ class Kind(Generic[P]):
     queue that owns what cannot be resolved; told again every `notify_every`, and `second_owner`
     too after `second_owner_after` times without an answer. `call_timeout` bounds one request from
     its first byte to its answer, `permit` the time between recording Dispatching and that first
-    byte. `approvers` are the roles of which one must approve; empty means nobody has to.
+    byte. `approvers` is who must approve before anything is intended: roles, of which one person
+    needs one, or an `Approval`; empty means nobody has to. `decide_within` ends the wait for them.
+
+    `revalidate` is asked after the claim and before a request is sent of which nothing can be out,
+    where the intent is older than `revalidate_after`; after an absence was confirmed, always. It
+    runs on a thread, has the time of a call, and may be asked more than once.
     """
 
     name: str
@@ -49,9 +57,10 @@ class Kind(Generic[P]):
     within: timedelta = timedelta(hours=20)
     call_timeout: timedelta = timedelta(seconds=30)
     permit: timedelta = timedelta(seconds=5)
-    approvers: frozenset[str] = frozenset()
+    approvers: frozenset[str] | Approval = frozenset()
     decide_within: timedelta = timedelta(days=7)
     revalidate: Revalidation | None = None
+    revalidate_after: timedelta = timedelta()
     notify_every: timedelta = timedelta(hours=4)
     second_owner: str | None = None
     second_owner_after: int = 3
@@ -71,12 +80,27 @@ class Kind(Generic[P]):
         for name in ("within", "call_timeout", "permit", "decide_within", "notify_every"):
             if getattr(self, name) <= timedelta():
                 raise InvalidKind(f"{self.name}: {name} must be longer than nothing.")
+        if self.revalidate_after < timedelta():
+            raise InvalidKind(f"{self.name}: revalidate_after cannot be less than nothing.")
+        self.policy.check_fits(self.name, self.params)
         unknown = set(_label_fields(self.label)) - set(self.params.model_fields)
         if unknown:
             raise InvalidKind(
                 f"{self.name}: the label names {', '.join(sorted(unknown))}, "
                 f"which {self.params.__name__} does not have."
             )
+
+    @property
+    def needs_approval(self) -> bool:
+        """Whether nothing of this kind is intended without an approval."""
+        return bool(self.approvers)
+
+    @property
+    def policy(self) -> Approval:
+        """Who may decide on its proposals."""
+        if isinstance(self.approvers, Approval):
+            return self.approvers
+        return Approval(self.approvers) if self.approvers else BY_AN_APPROVER
 
     def terms(self, identity: Identity, params: P, keys: Keys, origin: Mapping[str, str]) -> Terms:
         """Return what an intent or proposal with these parameters authorises."""

@@ -2,18 +2,23 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from datetime import timedelta
 from typing import Any
 
 from settled.domain.clock import Stamp
+from settled.domain.kind import Kind
 from settled.domain.machine.machine import StateMachine
+from settled.domain.operation import deciding
 from settled.domain.operation import events as ev
 from settled.domain.operation.operation import CLAIM_SECONDS, Operation
-from settled.processes.blocking import on_thread
 from settled.processes.manager import Decision, Perform, Position, Record, Rest, Work
 from settled.processes.operations import PAUSE_SECONDS, Desk, NotSealed
+from settled.processes.revalidation import NoAnswer, Revalidation
 from settled.processes.runner import ShutDown
+
+LONGEST_PAUSE_SECONDS = 600.0
+"""How long an operation is left alone at most whose revalidation does not end."""
 
 
 @dataclass(frozen=True)
@@ -22,6 +27,10 @@ class Dispatcher:
 
     desk: Desk
     name: str = "dispatcher"
+    revalidation: Revalidation = field(init=False)
+
+    def __post_init__(self) -> None:
+        object.__setattr__(self, "revalidation", Revalidation(self.desk))
 
     def interested(self, machine: StateMachine) -> bool:
         """Operations that are ready or claimed."""
@@ -35,6 +44,8 @@ class Dispatcher:
         if machine.cancel_requested:
             machine.record(ev.Cancelled, stamp, reason="cancelled before anything was sent")
             return Record()
+        if machine.approved_until is not None and stamp.at >= machine.approved_until:
+            return self._lapse(machine, stamp)
         if stamp.at >= machine.give_up_at:
             if machine.state == "claimed":
                 return self._release(machine, stamp, "its time ran out")
@@ -56,16 +67,25 @@ class Dispatcher:
                 epoch=position.epoch,
                 due_at=stamp.at + timedelta(seconds=CLAIM_SECONDS),
             )
-            if kind.revalidate is not None:
+            if self.revalidation.is_due(kind, machine, stamp):
                 return Record()
-        if kind.revalidate is None or machine.revalidated:
-            return self._send(machine, stamp, position)
-        hook, params = kind.revalidate, self.desk.params(kind, machine)
+        if self.revalidation.is_due(kind, machine, stamp):
+            return self._revalidate(machine, kind)
+        return self._send(machine, stamp, position)
 
-        async def revalidate() -> str | None:
-            return await on_thread(hook, params, seconds=kind.call_timeout.total_seconds())
+    def _revalidate(self, machine: Operation, kind: Kind[Any]) -> Decision:
+        async def revalidate() -> Any:
+            return await self.revalidation.ask(kind, machine)
 
         return Perform(Work.LOOKUP, "revalidate", revalidate, self._revalidated)
+
+    def _lapse(self, machine: Operation, stamp: Stamp) -> Decision:
+        """Let the approval end: what has not been sent by it is asked for again."""
+        if machine.state == "claimed":
+            self._release(machine, stamp, "its approval is over")
+        decide_within = self.desk.kinds[machine.kind].decide_within
+        deciding.lapse(machine, stamp, stamp.at + decide_within)
+        return Record()
 
     def _send(self, machine: Operation, stamp: Stamp, position: Position) -> Decision:
         try:
@@ -74,16 +94,17 @@ class Dispatcher:
             return self._release(machine, stamp, str(error), seconds=PAUSE_SECONDS)
 
     def _revalidated(self, machine: Operation, result: Any, stamp: Stamp) -> None:
-        """Go on, or call it off; a hook that fails settles nothing and is asked again later."""
-        if result is None:
-            machine.revalidated = True
-        elif isinstance(result, BaseException):
-            stopping = isinstance(result, ShutDown)
-            reason = "the worker is stopping" if stopping else str(result) or "no answer in time"
-            seconds = 0 if stopping else PAUSE_SECONDS
-            self._release(machine, stamp, f"revalidation did not end: {reason}", seconds=seconds)
-        else:
-            machine.record(ev.Cancelled, stamp, reason=f"no longer valid: {result}")
+        """Record what the hook's answer means; without one it rests, the longer the older it is."""
+        kind = self.desk.kinds.serving(machine)
+        try:
+            self.revalidation.conclude(machine, kind, result, stamp)
+        except NoAnswer as error:
+            assert machine.intended_at is not None, "what is claimed was intended"
+            age_seconds = (stamp.at - machine.intended_at).total_seconds()
+            seconds = min(max(PAUSE_SECONDS, age_seconds / 8), LONGEST_PAUSE_SECONDS)
+            if isinstance(result, ShutDown):
+                seconds = 0
+            self._release(machine, stamp, f"revalidation did not end: {error}", seconds=seconds)
 
     def _release(
         self,

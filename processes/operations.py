@@ -112,7 +112,8 @@ class Desk:
         is_new = operation.request is None
         request, params = self._request(kind, operation)
         terms = operation.terms
-        permit_until = stamp.at + timedelta(seconds=terms.permit_seconds)
+        permit_seconds = _permit_seconds(operation, stamp)
+        permit_until = stamp.at + timedelta(seconds=permit_seconds)
         call_deadline = permit_until + timedelta(seconds=terms.call_timeout_seconds)
         operation.record(
             ev.Dispatching,
@@ -137,12 +138,12 @@ class Desk:
             request=request,
             params=params,
             timeout_seconds=terms.call_timeout_seconds,
-            permit=SendPermit(monotonic + terms.permit_seconds, permit_until),
+            permit=SendPermit(monotonic + permit_seconds, permit_until),
             now=stamp.at,
             intended=fields_of(params),
             late=lambda finding: self._report_late(operation, finding, attempt),
         )
-        bound_seconds = terms.permit_seconds + terms.call_timeout_seconds
+        bound_seconds = permit_seconds + terms.call_timeout_seconds
 
         async def send() -> Finding:
             async with asyncio.timeout(bound_seconds):
@@ -265,6 +266,17 @@ class Desk:
         finding = understood(result, Via.REPLY)
         jitter = self.jitter(kind, operation)
         admit(operation, kind.provider.contract, finding, stamp, jitter, attempt)
+
+
+def _permit_seconds(operation: Operation, stamp: Stamp) -> float:
+    """Return for how long a first byte may be written: not beyond the approval's end.
+
+    A request of which an earlier one may be out is sent to learn of that one; it needs none.
+    """
+    permit_seconds, until = operation.terms.permit_seconds, operation.approved_until
+    if until is None or operation.out or operation.adopted:
+        return permit_seconds
+    return min(permit_seconds, max((until - stamp.at).total_seconds(), 0.0))
 
 
 def fields_of(params: Params) -> Mapping[str, Any]:

@@ -59,7 +59,10 @@ them. They only become more: it is found by each label and reference that it eve
 
 BODIES = frozenset(
     f"settled.operation.{name}"
-    for name in ("Proposed", "Revised", "Intended", "Rejected", "Cancelled", "Succeeded")
+    for name in (
+        *("Proposed", "Revised", "ApprovalRevoked", "Intended", "Rejected", "Cancelled"),
+        "Succeeded",
+    )
 )
 """The topics of events of which the erasable part says something here."""
 
@@ -214,6 +217,11 @@ def _proposal(row: OperationRow, fields: Fields, event: LoggedEvent) -> None:
     row.next_at = fields["expires_at"]
 
 
+def _revised(row: OperationRow, fields: Fields, event: LoggedEvent) -> None:
+    _proposal(row, fields, event)
+    row.reason = fields.get("reason")
+
+
 def _unchanged(row: OperationRow, fields: Fields, event: LoggedEvent) -> None:
     pass
 
@@ -231,6 +239,7 @@ def _expired(row: OperationRow, fields: Fields, event: LoggedEvent) -> None:
 
 
 def _revoked(row: OperationRow, fields: Fields, event: LoggedEvent) -> None:
+    row.reason = fields.get("reason")
     row.next_at = fields["expires_at"]
 
 
@@ -238,6 +247,7 @@ def _intended(row: OperationRow, fields: Fields, event: LoggedEvent) -> None:
     _terms(row, fields)
     row.provider_key = fields["provider_key"]
     row.give_up_at = fields["give_up_at"]
+    row.reason = None
     row.next_at = event.recorded_at
 
 
@@ -359,7 +369,7 @@ def _evidence(row: OperationRow, fields: Fields, event: LoggedEvent) -> None:
 
 _FOLDS: Mapping[str, Fold] = {
     "Proposed": _proposal,
-    "Revised": _proposal,
+    "Revised": _revised,
     "Approved": _unchanged,
     "Rejected": _closed,
     "ProposalExpired": _proposal_expired,

@@ -7,6 +7,7 @@ from dataclasses import dataclass
 from datetime import datetime
 from typing import Any
 
+from settled.domain.approval import RecordedDecision
 from settled.domain.identity import Identity
 from settled.domain.operation.operation import Operation
 
@@ -17,7 +18,8 @@ class OperationView:
 
     `receipt` is the provider's object once it succeeded; `reason` says in words why the operation
     is where it is; `next_at` is when somebody looks at it again (None when settled); `owner` is the
-    person or queue it was handed over to. `digest` is what a decision on a proposal refers to.
+    person or queue it was handed over to. `digest` is what a decision on a proposal refers to;
+    `decisions` are those on its present version, and `decided` is the one that stands.
     """
 
     tenant: str
@@ -38,6 +40,8 @@ class OperationView:
     proposal_version: int
     digest: str
     approved_by: str | None
+    decided: RecordedDecision | None
+    decisions: tuple[RecordedDecision, ...]
     cancel_requested: bool
     params: str | None
     provider_key: str
@@ -70,6 +74,8 @@ def view_of(operation: Operation) -> OperationView:
         proposal_version=operation.proposal_version,
         digest=operation.terms.digest.value,
         approved_by=operation.approved_by,
+        decided=operation.decided,
+        decisions=operation.decisions,
         cancel_requested=operation.cancel_requested,
         params=operation.terms.params,
         provider_key=operation.provider_key,

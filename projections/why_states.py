@@ -7,6 +7,7 @@ from dataclasses import dataclass
 from datetime import UTC, datetime
 from typing import Any
 
+from settled.domain.approval import Requirement
 from settled.domain.journal.port import AgendaRow, WorkerRow
 from settled.domain.kind import Kind
 from settled.domain.operation.operation import Operation
@@ -46,6 +47,14 @@ class Case:
         return kind if served else None
 
     @property
+    def asked(self) -> Requirement | None:
+        """What has to be there before the proposal is approved; None where nobody here knows."""
+        kind = self.around.kind
+        if self.operation.requirement is None and kind and not kind.policy.has_limits:
+            return kind.policy.asks_without_limits
+        return self.operation.requirement
+
+    @property
     def worker(self) -> str:
         """The worker that has the row, in words."""
         named = self.operation.worker or "a worker"
@@ -83,14 +92,32 @@ class Told:
 
 
 def _proposed(case: Case) -> Told:
-    operation = case.operation
-    roles = ", ".join(sorted(case.kind.approvers)) if case.kind else ""
-    who = f"somebody with one of the roles {roles}" if roles else "whoever may approve it"
+    operation, asked = case.operation, case.asked
+    version, until = operation.proposal_version, in_words(operation.expires_at)
+    given = [one.by for one in operation.approvals]
+    authors = ", ".join(sorted(operation.authors))
+    decided = f"{len(given)} approved it" if given else "nobody has decided on it"
+    happened = f"version {version} was proposed by {authors}, and {decided}"
+    if operation.last_reason:
+        happened = f"{happened}: {operation.last_reason}"
+    if asked is None:
+        who = "whoever may approve it"
+        waits = f"it waits for approval until {until}"
+    else:
+        roles, besides = asked.named_roles, ""
+        if asked.four_eyes:
+            besides = f", and not {' or '.join(sorted(operation.authors))}"
+        who = f"somebody with the role {roles}{besides}"
+        by = f" ({', '.join(given)})" if given else ""
+        waits = (
+            f"it waits for approval: {len(given)} of {asked.count}{by}, needs the role {roles},"
+            f" until {until}"
+        )
     return Told(
-        f"version {operation.proposal_version} was proposed, and nobody has decided on it",
+        happened,
         who,
-        "it is approved by its version and digest and intended at once, or rejected",
-        f"it expires at {in_words(operation.expires_at)} if nobody decides",
+        f"{waits}; with the last approval it is intended at once, one rejection ends it",
+        f"it expires at {until} if nobody decides",
     )
 
 
@@ -101,14 +128,24 @@ def _ready(case: Case) -> Told:
     happened = f"{tried}; {why_again}" if tried else "it was intended, and nothing was sent yet"
     if operation.last_reason and not tried:
         happened = f"it was given back: {operation.last_reason}"
+    elif operation.decided and not tried:
+        happened = f"it was approved by {operation.approved_by}, and nothing was sent yet"
     if operation.cancel_requested:
         return Told(happened, "the next free worker", "it is cancelled, as was requested")
     return Told(
         happened,
         "the next free worker that serves its kind",
         f"attempt {_next_attempt(operation)} is sent",
-        f"it expires at {in_words(operation.give_up_at)} if nothing could be sent",
+        _ready_until(operation),
     )
+
+
+def _ready_until(operation: Operation) -> str:
+    until = operation.approved_until
+    if until is not None and until < operation.give_up_at:
+        then = "it expires" if operation.attempts else "it has to be approved again"
+        return f"its approval ends at {in_words(until)}; {then} if nothing could be sent"
+    return f"it expires at {in_words(operation.give_up_at)} if nothing could be sent"
 
 
 def _claimed(case: Case) -> Told:

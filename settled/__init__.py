@@ -12,6 +12,7 @@ from typing import TYPE_CHECKING, Any
 if TYPE_CHECKING:
     from settled.app import App, open
     from settled.declare import kind
+    from settled.domain.approval import Above, Approval, RecordedDecision
     from settled.domain.clock import Clock, Stamp
     from settled.domain.contract import presets
     from settled.domain.contract.vocabulary import ProviderContract
@@ -71,6 +72,7 @@ if TYPE_CHECKING:
     )
     from settled.processes.runner import ShutDown
     from settled.processes.worker import WorkerSettings
+    from settled.projections.approval_request import ApprovalRequest
     from settled.projections.history import HistoryEntry
     from settled.projections.operation_view import OperationView
     from settled.projections.operations_view import OperationLine, OperationsView
@@ -82,8 +84,11 @@ __version__ = "0.1.0"
 
 __all__ = [
     "ABSENT",
+    "Above",
     "Answered",
     "App",
+    "Approval",
+    "ApprovalRequest",
     "Arrow",
     "Call",
     "Clock",
@@ -138,6 +143,7 @@ __all__ = [
     "Projector",
     "ProviderContract",
     "Record",
+    "RecordedDecision",
     "RecordedEvent",
     "Refusal",
     "Remark",
@@ -171,6 +177,10 @@ __all__ = [
 ]
 
 _HOMES = {
+    "RecordedDecision": "settled.domain.approval",
+    "ApprovalRequest": "settled.projections.approval_request",
+    "Approval": "settled.domain.approval",
+    "Above": "settled.domain.approval",
     "ABSENT": "settled.domain.machine",
     "Answered": "settled.domain.provider",
     "App": "settled.app",

@@ -10,19 +10,15 @@ from __future__ import annotations
 import time
 from collections.abc import Mapping
 from datetime import timedelta
-from typing import Any, Literal, TypeVar
+from typing import Any, Literal
 
-import orjson
-
+from settled.commanding import Given, P, missing, name_of
+from settled.deciding import Deciding
 from settled.domain.clock import Stamp
-from settled.domain.digest import differing_fields, same_request
 from settled.domain.errors import (
-    DecisionRefused,
     EffectPossible,
     InvalidEvidence,
-    NotFound,
     NotPossible,
-    ParametersChanged,
     PermissionDenied,
     TransitionRefused,
     UnknownKind,
@@ -30,39 +26,20 @@ from settled.domain.errors import (
 )
 from settled.domain.identity import Identity, Principal, provider_key
 from settled.domain.inbox import receive, testimony
-from settled.domain.journal.port import Installation
 from settled.domain.journal.unit import Committed, Exists
-from settled.domain.keys import Keys
 from settled.domain.kind import Kind
 from settled.domain.operation import events as ev
-from settled.domain.operation.operation import Operation, fields, intend, propose
-from settled.domain.params import Params, parse
-from settled.processes.joiner import Joiner
-from settled.processes.ledger import Ledger, unanswered
-from settled.processes.operations import Kinds
+from settled.domain.operation.operation import Operation, intend
+from settled.processes.ledger import unanswered
 from settled.projections.history import HistoryEntry, history_of
 from settled.projections.operation_view import OperationView, view_of
 from settled.projections.why import Explanation, why_now
 
-P = TypeVar("P", bound=Params)
-Given = Params | Mapping[str, Any] | str | bytes
 Outcome = Literal["succeeded", "failed", "absent"]
 
-OPERATOR = "operator"
-"""The role that may settle by hand, resume and reissue."""
 
-
-class Operations:
+class Operations(Deciding):
     """Commands and questions about operations."""
-
-    def __init__(
-        self, ledger: Ledger, kinds: Kinds, keys: Keys, installation: Installation, joiner: Joiner
-    ) -> None:
-        self._ledger = ledger
-        self._kinds = kinds
-        self._keys = keys
-        self._installation = installation
-        self._joiner = joiner
 
     # Coming into being.
 
@@ -87,162 +64,21 @@ class Operations:
         exists with other parameters; PermissionDenied when its kind needs an approval first.
         """
         declared, identity, parsed = self._request(kind, operation_id, params, by)
-        if declared.approvers:
+        if declared.needs_approval:
             raise PermissionDenied(
                 f"A {declared.name} needs an approval before it is intended.",
-                hint="Use propose(…); it is intended when somebody approves it.",
+                hint="Use propose(…); it is intended when it is approved.",
             )
         stamp = self._stamp(by)
         terms = declared.terms(identity, parsed, self._keys, origin or {})
         machine = intend(terms, stamp, provider_key(self._installation.id, identity, 1))
         return self._begin(machine, declared, parsed, connection)
 
-    def propose(
-        self,
-        kind: Kind[P] | str,
-        operation_id: str,
-        params: Given,
-        *,
-        by: Principal,
-        origin: Mapping[str, str] | None = None,
-        connection: Any = None,
-    ) -> OperationView:
-        """Put an operation up for a decision. Raises as `intend` does."""
-        declared, identity, parsed = self._request(kind, operation_id, params, by)
-        stamp = self._stamp(by)
-        terms = declared.terms(identity, parsed, self._keys, origin or {})
-        machine = propose(terms, stamp, stamp.at + declared.decide_within)
-        return self._begin(machine, declared, parsed, connection)
-
-    def revise(
-        self, operation: OperationView | Identity, params: Given, *, by: Principal
-    ) -> OperationView:
-        """Give a proposal new terms under its next version; it needs a new decision.
-
-        Raises EffectPossible once anything may have been sent.
-        """
-        identity = self._identity(operation, by)
-        declared = self._kinds[identity.kind]
-        parsed = parse(declared.params, params)
-        stamp = self._stamp(by)
-        terms = declared.terms(identity, parsed, self._keys, {})
-
-        def command(machine: Operation) -> None:
-            machine.record(
-                ev.Revised,
-                stamp,
-                **fields(terms),
-                proposal_version=machine.proposal_version + 1,
-                expires_at=stamp.at + declared.decide_within,
-            )
-
-        return self._command(identity, command)
-
-    # Deciding.
-
-    def approve(
-        self,
-        operation: OperationView | Identity,
-        *,
-        proposal_version: int,
-        digest: str,
-        by: Principal,
-    ) -> OperationView:
-        """Approve this version of a proposal, by its digest; it is intended in the same commit.
-
-        The first decision stands: approving again returns it. Raises DecisionRefused for another
-        version or digest, after expiry and after a rejection; PermissionDenied without the role.
-        """
-        identity = self._identity(operation, by)
-        declared = self._kinds[identity.kind]
-        self._must_be_approver(declared, by, "approve")
-        stamp = self._stamp(by)
-
-        def command(machine: Operation) -> None:
-            if (
-                machine.approved_version == proposal_version
-                and machine.terms.digest.value == digest
-            ):
-                return
-            _must_be_this(machine, proposal_version, digest)
-            if machine.expires_at is not None and stamp.at >= machine.expires_at:
-                raise DecisionRefused("The time to decide on this proposal is over.")
-            machine.record(
-                ev.Approved,
-                stamp,
-                proposal_version=proposal_version,
-                digest=digest,
-                roles=tuple(sorted(by.roles)),
-            )
-            machine.record(
-                ev.Intended,
-                stamp,
-                **fields(machine.terms),
-                provider_key=provider_key(self._installation.id, identity, 1),
-                generation=1,
-                give_up_at=stamp.at + timedelta(seconds=machine.terms.within_seconds),
-            )
-
-        return self._command(identity, command)
-
-    def reject(
-        self,
-        operation: OperationView | Identity,
-        *,
-        proposal_version: int,
-        digest: str,
-        by: Principal,
-        reason: str,
-    ) -> OperationView:
-        """Decline this version of a proposal. Rejecting again returns the first decision."""
-        identity = self._identity(operation, by)
-        self._must_be_approver(self._kinds[identity.kind], by, "reject")
-        stamp = self._stamp(by)
-
-        def command(machine: Operation) -> None:
-            if machine.state == "rejected" and machine.proposal_version == proposal_version:
-                return
-            _must_be_this(machine, proposal_version, digest)
-            machine.record(ev.Rejected, stamp, proposal_version=proposal_version, reason=reason)
-
-        return self._command(identity, command)
-
-    def cancel(
-        self, operation: OperationView | Identity, *, by: Principal, reason: str
-    ) -> OperationView:
-        """Withdraw an operation of which nothing is out.
-
-        When a request may be out, the wish is recorded and EffectPossible raised: it is acted on
-        when the outcome is known to be absent, and never reported as cancelled before.
-        """
-        identity = self._identity(operation, by)
-        stamp = self._stamp(by)
-
-        def command(machine: Operation) -> bool:
-            if machine.state == "cancelled":
-                return False
-            requestable = machine.LIFECYCLE.allows(machine.state, "CancelRequested")
-            if requestable and not machine.cancel_requested:
-                machine.record(ev.CancelRequested, stamp, reason=reason)
-            if not requestable:
-                machine.record(ev.Cancelled, stamp, reason=reason)
-            return requestable
-
-        machine, requested = self._ledger.execute(
-            identity.tenant, Operation.stream(identity), command, lambda: _missing(identity)
-        )
-        if requested:
-            raise EffectPossible(
-                f"A request of {machine.label} may be out, so it is not cancelled.",
-                hint="The cancel is recorded as a request and acted on when nothing is out.",
-            )
-        return view_of(machine)
-
     # Asking.
 
     def get(self, kind: Kind[Any] | str, operation_id: str, *, by: Principal) -> OperationView:
         """Return an operation as it stands. Raises NotFound."""
-        identity = Identity(by.tenant, _name(kind), operation_id)
+        identity = Identity(by.tenant, name_of(kind), operation_id)
         return view_of(self._load(identity))
 
     def history(self, operation: OperationView | Identity, *, by: Principal) -> list[HistoryEntry]:
@@ -250,7 +86,7 @@ class Operations:
         identity = self._identity(operation, by)
         records = self._ledger.journal.events(identity.tenant, Operation.stream(identity))
         if not records:
-            raise _missing(identity)
+            raise missing(identity)
         return history_of(records)
 
     def why(self, operation: OperationView | Identity, *, by: Principal) -> Explanation:
@@ -262,7 +98,7 @@ class Operations:
         kind = self._kinds.by_name.get(identity.kind)
         told = why_now(self._ledger.journal, self._ledger.mapper, identity, kind)
         if told is None:
-            raise _missing(identity)
+            raise missing(identity)
         return told
 
     def wait(self, operation: OperationView, *, timeout_seconds: float) -> OperationView:
@@ -274,7 +110,7 @@ class Operations:
         while True:
             head = self._ledger.journal.head(identity.tenant, stream)
             if head is None:
-                raise _missing(identity)
+                raise missing(identity)
             if head.due_at is None or head.state == "handed_over":
                 return view_of(self._load(identity))
             if self._ledger.clock.monotonic() >= deadline:
@@ -311,7 +147,7 @@ class Operations:
         said = testimony(
             tenant=by.tenant,
             provider=provider,
-            kind=_name(kind) if kind is not None else None,
+            kind=name_of(kind) if kind is not None else None,
             operation_id=operation_id,
             reference=reference,
             answered=answered,
@@ -419,10 +255,13 @@ class Operations:
     def reissue(
         self, operation: OperationView | Identity, *, by: Principal, reason: str
     ) -> OperationView:
-        """Begin a new generation of a failed operation, under a new provider key."""
+        """Begin a new generation of a failed operation, under a new provider key.
+
+        What earlier generations have sent is named in the event.
+        """
         identity = self._identity(operation, by)
         self._must_be_operator(by, "reissue an operation")
-        if self._kinds[identity.kind].approvers:
+        if self._kinds[identity.kind].needs_approval:
             raise PermissionDenied(
                 f"A {identity.kind} needs an approval, and reissuing asks for none.",
                 hint="Propose a new operation instead.",
@@ -435,108 +274,13 @@ class Operations:
                 ev.Reissued,
                 stamp,
                 generation=generation,
+                fired=tuple(str(attempt) for attempt in machine.attempts),
                 provider_key=provider_key(self._installation.id, identity, generation),
                 give_up_at=stamp.at + timedelta(seconds=machine.terms.within_seconds),
                 reason=reason,
             )
 
         return self._command(identity, command)
-
-    # Inside.
-
-    def _request(
-        self, kind: Kind[P] | str, operation_id: str, params: Given, by: Principal
-    ) -> tuple[Kind[Any], Identity, Any]:
-        declared = self._kinds[_name(kind)]
-        identity = Identity(by.tenant, declared.name, operation_id)
-        return declared, identity, parse(declared.params, params)
-
-    def _begin(
-        self, machine: Operation, kind: Kind[Any], params: Params, connection: Any
-    ) -> OperationView:
-        begun = self._ledger.begin(machine, connection)
-        if begun is not machine:
-            self._must_be_same(begun, kind, params)
-        return view_of(begun)
-
-    def _must_be_same(self, existing: Operation, kind: Kind[Any], params: Params) -> None:
-        stored = existing.terms.digest
-        key = self._keys.key(existing.tenant, stored.key_id)
-        if same_request(stored, params, kind.mode, key):
-            return
-        raise ParametersChanged(
-            f"{existing.operation_id} exists with {_difference(existing, params, kind)}.",
-            hint="Nothing was sent. Use a new operation id for a new request, or revise the "
-            "proposal while it waits for a decision.",
-        )
-
-    def _command(self, identity: Identity, command: Any) -> OperationView:
-        machine, _ = self._ledger.execute(
-            identity.tenant, Operation.stream(identity), command, lambda: _missing(identity)
-        )
-        return view_of(machine)
-
-    def _load(self, identity: Identity) -> Operation:
-        machine = self._ledger.load(identity.tenant, Operation.stream(identity))
-        if machine is None:
-            raise _missing(identity)
-        assert isinstance(machine, Operation)
-        return machine
-
-    def _view(self, tenant: str, stream: Any) -> OperationView:
-        machine = self._ledger.load(tenant, stream)
-        assert isinstance(machine, Operation)
-        return view_of(machine)
-
-    def _identity(self, operation: OperationView | Identity, by: Principal) -> Identity:
-        identity = operation if isinstance(operation, Identity) else operation.identity
-        if identity.tenant != by.tenant:
-            raise PermissionDenied(f"{by.actor} acts for another tenant than {identity.tenant}.")
-        return identity
-
-    def _must_be_approver(self, kind: Kind[Any], by: Principal, what: str) -> None:
-        if kind.approvers and not kind.approvers & by.roles:
-            raise PermissionDenied(
-                f"{by.actor} may not {what} a {kind.name}.",
-                hint=f"One of these roles may: {', '.join(sorted(kind.approvers))}.",
-            )
-
-    def _must_be_operator(self, by: Principal, what: str) -> None:
-        if OPERATOR not in by.roles:
-            raise PermissionDenied(
-                f"{by.actor} may not {what}.",
-                hint=f'Principal(…, roles=frozenset({{"{OPERATOR}"}})) may.',
-            )
-
-    def _stamp(self, by: Principal) -> Stamp:
-        self._ledger.clock.refresh(older_than_seconds=10)
-        return self._ledger.stamp(by.actor)
-
-
-def _name(kind: Kind[Any] | str) -> str:
-    return kind if isinstance(kind, str) else kind.name
-
-
-def _missing(identity: Identity) -> NotFound:
-    return NotFound(
-        f"Tenant {identity.tenant} has no {identity.kind} {identity.operation_id}.",
-        hint="Check tenant, kind and operation id; `settled ops list` shows what is there.",
-    )
-
-
-def _must_be_this(machine: Operation, version: int, digest: str) -> None:
-    if machine.state != "proposed":
-        decided = f", approved by {machine.approved_by}" if machine.approved_by else ""
-        raise DecisionRefused(
-            f"{machine.label} is {machine.state}{decided}; it waits for no decision.",
-            hint="The first decision stands.",
-        )
-    if (version, digest) != (machine.proposal_version, machine.terms.digest.value):
-        raise DecisionRefused(
-            f"The decision is about version {version}, and version {machine.proposal_version} "
-            "with its own digest waits for one.",
-            hint="Look at the proposal as it is now, and decide on that.",
-        )
 
 
 def _must_be_over(machine: Operation, outcome: Outcome, stamp: Stamp) -> None:
@@ -547,13 +291,3 @@ def _must_be_over(machine: Operation, outcome: Outcome, stamp: Stamp) -> None:
             f"A request of {machine.label} may still arrive until {until.isoformat()}.",
             hint="What is absent now may be performed until then: look again after that.",
         )
-
-
-def _difference(existing: Operation, params: Params, kind: Kind[Any]) -> str:
-    if existing.terms.params is None:
-        return "other parameters (its details have been erased)"
-    stored: Mapping[str, object] = orjson.loads(existing.terms.params)
-    found = differing_fields(stored, params)
-    if not found:
-        return f"another mode: stored {existing.terms.mode}, given {kind.mode}"
-    return "; ".join(f"another {d.name}: stored {d.stored}, given {d.given}" for d in found)

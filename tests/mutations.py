@@ -95,16 +95,16 @@ RULES = (
     ),
     Rule(
         "skip the digest check of a repeated intent",
-        "settled/operations.py",
+        "settled/commanding.py",
         "if same_request(stored, params, kind.mode, key):",
         "if same_request(stored, params, kind.mode, key) or True:",
         ("tests/battery/test_battery.py", "-k", "A10 and sqlite"),
     ),
     Rule(
         "skip the digest check of a decision",
-        "settled/operations.py",
-        "if (version, digest) != (machine.proposal_version, machine.terms.digest.value):",
-        "if version != machine.proposal_version:",
+        "domain/operation/deciding.py",
+        "return (said.proposal_version, said.digest) == (version, digest)",
+        "return said.proposal_version == version",
         ("tests/battery/test_battery.py", "-k", "A15 and sqlite"),
     ),
     Rule(

@@ -11,94 +11,16 @@ from datetime import datetime
 from typing import TYPE_CHECKING, Any, ClassVar
 
 from settled.domain.machine.event import Event
+from settled.domain.operation.proposal_events import ApprovalRevoked as ApprovalRevoked
+from settled.domain.operation.proposal_events import Approved as Approved
+from settled.domain.operation.proposal_events import ProposalExpired as ProposalExpired
+from settled.domain.operation.proposal_events import Proposed as Proposed
+from settled.domain.operation.proposal_events import Rejected as Rejected
+from settled.domain.operation.proposal_events import Revised as Revised
 from settled.domain.operation.terms import NEWS, TERMS_BODY, Request, Terms
 
 if TYPE_CHECKING:
     from settled.domain.operation.operation import Operation
-
-
-class Proposed(Event, Terms):
-    """A proposal waits for a decision on this version of it, until `expires_at`."""
-
-    TOPIC: ClassVar[str] = "settled.operation.Proposed"
-    BODY: ClassVar[frozenset[str]] = TERMS_BODY
-    expires_at: datetime
-
-    def apply(self, operation: Operation) -> None:
-        """Fold."""
-        operation.take_terms(self)
-        operation.proposal_version = 1
-        operation.due = operation.expires_at = self.expires_at
-
-
-class Revised(Event, Terms):
-    """The proposal has new terms, under the next version; earlier decisions do not count for it."""
-
-    TOPIC: ClassVar[str] = "settled.operation.Revised"
-    BODY: ClassVar[frozenset[str]] = TERMS_BODY
-    proposal_version: int
-    expires_at: datetime
-
-    def apply(self, operation: Operation) -> None:
-        """Fold."""
-        operation.take_terms(self)
-        operation.proposal_version = self.proposal_version
-        operation.approved_by = None
-        operation.approved_version = 0
-        operation.approval_consumed = False
-        operation.due = operation.expires_at = self.expires_at
-
-
-class Approved(Event):
-    """A person (`actor`) approved this version of the proposal, by its digest."""
-
-    TOPIC: ClassVar[str] = "settled.operation.Approved"
-    proposal_version: int
-    digest: str
-    roles: tuple[str, ...]
-
-    def apply(self, operation: Operation) -> None:
-        """Fold."""
-        operation.approved_by = self.actor
-        operation.approved_version = self.proposal_version
-
-
-class Rejected(Event):
-    """A person (`actor`) declined this version of the proposal."""
-
-    TOPIC: ClassVar[str] = "settled.operation.Rejected"
-    BODY: ClassVar[frozenset[str]] = frozenset({"reason"})
-    proposal_version: int
-    reason: str | None = None
-
-    def apply(self, operation: Operation) -> None:
-        """Fold."""
-        operation.close(self.reason)
-
-
-class ProposalExpired(Event):
-    """Nobody decided in time."""
-
-    TOPIC: ClassVar[str] = "settled.operation.ProposalExpired"
-
-    def apply(self, operation: Operation) -> None:
-        """Fold."""
-        operation.close("nobody decided in time")
-
-
-class ApprovalRevoked(Event):
-    """The approval was withdrawn before a worker's claim consumed it."""
-
-    TOPIC: ClassVar[str] = "settled.operation.ApprovalRevoked"
-    BODY: ClassVar[frozenset[str]] = frozenset({"reason"})
-    reason: str | None = None
-    expires_at: datetime
-
-    def apply(self, operation: Operation) -> None:
-        """Fold."""
-        operation.approved_by = None
-        operation.approved_version = 0
-        operation.due = operation.expires_at = self.expires_at
 
 
 class Intended(Event, Terms):
@@ -118,6 +40,7 @@ class Intended(Event, Terms):
         operation.take_terms(self)
         operation.provider_key = self.provider_key
         operation.generation = self.generation
+        operation.last_reason = None
         operation.intended_at = operation.due = self.timestamp
         operation.give_up_at = self.give_up_at
 
@@ -357,6 +280,7 @@ class ConfirmedAbsent(Event):
     def apply(self, operation: Operation) -> None:
         """Fold."""
         operation.nothing_out()
+        operation.found_absent = True
         operation.last_reason, operation.last_rule = self.reason, self.rule
         operation.due = self.due_at
 
@@ -412,10 +336,15 @@ class Reversed(Event):
 
 
 class Reissued(Event):
-    """A new generation of a failed operation, with a key of its own, by an explicit command."""
+    """A new generation of a failed operation, with a key of its own, by an explicit command.
+
+    `fired` names each request that earlier generations have sent: its attempt, time and key.
+    """
 
     TOPIC: ClassVar[str] = "settled.operation.Reissued"
+    SCHEMA_VERSION: ClassVar[int] = 2
     generation: int
+    fired: tuple[str, ...] = ()
     provider_key: str
     give_up_at: datetime
     reason: str

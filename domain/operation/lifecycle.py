@@ -7,14 +7,17 @@ from settled.domain.machine.lifecycle import ABSENT, Arrow, Lifecycle, Refusal, 
 
 PROPOSED = State(
     "proposed",
-    "Waits for a decision on exactly this version of the proposal. Entered by Proposed and by each "
-    "Revised; left when the version is approved and intended, rejected, expired or cancelled.",
+    "Waits for a decision on exactly this version of the proposal. Entered by Proposed, by each "
+    "Revised, and when an approval is withdrawn or over with nothing sent. Left when as many "
+    "people as its policy asks have approved it and it is intended, when one rejects it, or when "
+    "it expires or is cancelled.",
 )
 READY = State(
     "ready",
     "The intent is durable, and by the best evidence nothing is out. Entered by Intended, and "
     "again when a claim is given back, a request is proven not sent, an effect is proven absent or "
-    "a new generation is issued; left by a worker's claim, or by cancelling, expiry or revision.",
+    "a new generation is issued; left by a worker's claim, by cancelling, expiry or revision, or "
+    "back to proposed when its approval is withdrawn or over.",
 )
 CLAIMED = State(
     "claimed",

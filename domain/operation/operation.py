@@ -8,9 +8,10 @@ from __future__ import annotations
 
 from dataclasses import dataclass, replace
 from datetime import datetime, timedelta
-from typing import Any, ClassVar
+from typing import Any, ClassVar, Literal
 from uuid import UUID
 
+from settled.domain.approval import POLICY, RecordedDecision, Requirement
 from settled.domain.clock import Stamp
 from settled.domain.errors import DecisionRefused, EffectPossible, TransitionRefused
 from settled.domain.identity import Identity, stream_id
@@ -49,6 +50,10 @@ class Attempt:
     out: bool = True
     counts: bool = True
 
+    def __str__(self) -> str:
+        """Return what was sent, in words."""
+        return f"attempt {self.number} at {self.at.isoformat()}, key {self.key}"
+
 
 class Operation(StateMachine):
     """One business action with one external effect, identified by (tenant, kind, operation id)."""
@@ -73,6 +78,10 @@ class Operation(StateMachine):
         self.approved_by: str | None = None
         self.approved_version = 0
         self.approval_consumed = False
+        self.requirement: Requirement | None = None  # None: recorded before there was any
+        self.authors: frozenset[str] = frozenset()  # who proposed or revised it
+        self.decisions: tuple[RecordedDecision, ...] = ()  # on the version that it has now
+        self.declined = False  # somebody has said no to it before, whatever it was revised to
         self.expires_at: datetime | None = None
         self.intended_at: datetime | None = None
         self.give_up_at: datetime
@@ -80,6 +89,7 @@ class Operation(StateMachine):
         self.generation = 0
         self.worker: str | None = None
         self.claim_epoch: int | None = None
+        self.found_absent = False  # an absence was confirmed, and nothing was sent since
         self.revalidated = False  # by the worker that holds it now; never recorded
         self.evidence_keys: frozenset[str] = frozenset()
         self.told: frozenset[tuple[str, str | None]] = frozenset()  # performed or reversed, of what
@@ -142,6 +152,44 @@ class Operation(StateMachine):
     def next_attempt(self) -> int:
         """The number that the next Dispatching gets. It counts over all generations."""
         return len(self.attempts) + 1
+
+    @property
+    def approvals(self) -> tuple[RecordedDecision, ...]:
+        """The approvals that count for the version that it has now: each person's once.
+
+        Counted here and not where they are given, so that what is intended was approved as its
+        requirement asks, whichever way the events came.
+        """
+        four_eyes = self.requirement is not None and self.requirement.four_eyes
+        this = (self.proposal_version, self.terms.digest.value)
+        counted: dict[str, RecordedDecision] = {}
+        for one in self.decisions:
+            about_this = (one.proposal_version, one.digest) == this
+            own = four_eyes and one.by in self.authors
+            if one.decided == "approved" and about_this and not own:
+                counted.setdefault(one.by, one)
+        return tuple(counted.values())
+
+    @property
+    def approvals_missing(self) -> int:
+        """How many approvals the version that it has now still needs."""
+        found = self.approvals
+        if any(one.authority == POLICY for one in found):
+            return 0
+        return max((self.requirement.count if self.requirement else 1) - len(found), 0)
+
+    @property
+    def decided(self) -> RecordedDecision | None:
+        """The decision that stands for the version that it has now; None while there is none."""
+        if not self.decisions or (self.approvals_missing and self.state != "rejected"):
+            return None
+        return self.decisions[-1]
+
+    @property
+    def approved_until(self) -> datetime | None:
+        """The moment from which on nothing is sent by its approval; None where there is none."""
+        ends = [one.valid_until for one in self.approvals if one.valid_until is not None]
+        return min(ends, default=None)
 
     @property
     def our_reference(self) -> str | None:
@@ -250,6 +298,43 @@ class Operation(StateMachine):
 
     # Folding, called by the events.
 
+    def take_proposal(self, event: ev.Proposed | ev.Revised, version: int) -> None:
+        """Remember what waits for a decision now, and whose it is."""
+        self.take_terms(event)
+        self.proposal_version = version
+        self.requirement = event.requirement
+        self.authors |= {event.actor}
+        self.forget_decisions()
+        self.due = self.expires_at = event.expires_at
+
+    def forget_decisions(self) -> None:
+        """Let no decision so far count any more."""
+        self.decisions = ()
+        self.approved_by = None
+        self.approved_version = 0
+
+    def take_decision(
+        self, event: ev.Approved | ev.Rejected, decided: Literal["approved", "rejected"]
+    ) -> None:
+        """Remember a decision. The version is approved once there are as many as it needs."""
+        self.decisions += (
+            RecordedDecision(
+                decided=decided,
+                proposal_version=event.proposal_version,
+                digest=event.digest,
+                by=event.actor,
+                at=event.timestamp,
+                authority=event.authority,
+                policy_version=event.policy_version,
+                valid_until=event.valid_until if isinstance(event, ev.Approved) else None,
+                reason=event.reason,
+                evidence=event.evidence,
+            ),
+        )
+        if decided == "approved" and not self.approvals_missing:
+            self.approved_by = ", ".join(one.by for one in self.approvals)
+            self.approved_version = event.proposal_version
+
     def take_terms(self, event: ev.Proposed | ev.Revised | ev.Intended) -> None:
         """Remember what is authorised."""
         self.terms = event
@@ -267,7 +352,7 @@ class Operation(StateMachine):
                 credential_fingerprint=event.credential_fingerprint,
             )
         self.worker = event.worker
-        self.sender_reported = False
+        self.sender_reported = self.found_absent = False
         self.attempts += (
             Attempt(
                 number=event.attempt,
@@ -348,7 +433,7 @@ class Operation(StateMachine):
         self.reference_is_theirs = False
         self.looked_up = self.waits = 0
         self.asking = False
-        self.contradicted = self.disputed = self.cancel_requested = False
+        self.contradicted = self.disputed = self.cancel_requested = self.found_absent = False
 
     def hand_over(self, to: str, at: datetime, next_at: datetime) -> None:
         """Remember who reconciles, and since when."""
@@ -370,11 +455,18 @@ def fields(terms: Terms) -> dict[str, Any]:
     return {name: getattr(terms, name) for name in Terms.model_fields}
 
 
-def propose(terms: Terms, stamp: Stamp, expires_at: datetime) -> Operation:
+def propose(
+    terms: Terms, stamp: Stamp, expires_at: datetime, requirement: Requirement | None = None
+) -> Operation:
     """Begin an operation that waits for a decision."""
     identity = Identity(terms.tenant, terms.kind, terms.identity)
     return Operation.begin(
-        ev.Proposed, Operation.stream(identity), stamp, **fields(terms), expires_at=expires_at
+        ev.Proposed,
+        Operation.stream(identity),
+        stamp,
+        **fields(terms),
+        expires_at=expires_at,
+        requirement=requirement,
     )
 
 

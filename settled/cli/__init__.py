@@ -16,11 +16,23 @@ import click
 from settled.cli.audit import audit
 from settled.cli.bench import bench
 from settled.cli.contract import contract
-from settled.cli.decisions import approve, cancel, intend, propose, reject, resume, settle, unpark
+from settled.cli.decisions import (
+    approve,
+    cancel,
+    intend,
+    propose,
+    reject,
+    resume,
+    revise,
+    revoke,
+    settle,
+    unpark,
+)
 from settled.cli.demo import demo
 from settled.cli.ops import find, history, list_operations, show
 from settled.cli.output import ExitCode, print_called_off, print_error, print_usage_error
 from settled.cli.projections import projections
+from settled.cli.proposal import proposal
 from settled.cli.replay import replay
 from settled.cli.seeding import seed
 from settled.cli.simulator import provider_sim
@@ -52,7 +64,7 @@ for _command in (projections, seed, audit, contract, schema, export, import_, re
     cli.add_command(_command)
 for _command in (list_operations, find, show, history, intend, propose, approve, reject, cancel):
     ops.add_command(_command)
-for _command in (why, diff, settle, resume, unpark):
+for _command in (proposal, revise, revoke, why, diff, settle, resume, unpark):
     ops.add_command(_command)
 
 

@@ -53,6 +53,7 @@ def contract(only_missing: bool, form: str, kinds_from: str, url: str, as_json: 
 def _cards(kinds_from: str, url: str) -> list[Card]:
     from settled.cli.loading import load_kinds
     from settled.domain.answers import cards
+    from settled.domain.answers_proposals import proposals_card
     from settled.domain.errors import StoreUnsafe
     from settled.infrastructure.journal.survival import store_facts
 
@@ -64,7 +65,8 @@ def _cards(kinds_from: str, url: str) -> list[Card]:
             unread = open_kinds(journal)
     except StoreUnsafe as error:  # one of the store's problems, which are told anyway
         assert error.message in store.problems
-    return cards(kinds, store, unread)
+    proposals = [card for kind in kinds if (card := proposals_card(kind, store))]
+    return [*cards(kinds, store, unread), *proposals]
 
 
 def _page(cards: list[Card], marked: bool) -> Iterator[str]:

@@ -6,6 +6,7 @@ import functools
 import sys
 from collections.abc import Callable, Iterable
 from dataclasses import dataclass
+from datetime import datetime
 from typing import TYPE_CHECKING, Any
 
 import click
@@ -106,11 +107,15 @@ def _request_arguments(command: Command) -> Command:
 
 
 def _decision_options(command: Command) -> Command:
+    role = click.option("--role", "roles", multiple=True, help="A role to decide in; repeatable.")
+    evidence = click.option(
+        "--evidence", multiple=True, help="What was looked at: a link, a document; repeatable."
+    )
     version = click.option(
         "--version", type=int, required=True, help="The version of the proposal, as shown."
     )
     digest = click.option("--digest", required=True, help="Its digest, as `ops show` shows it.")
-    return version(digest(command))
+    return version(digest(role(evidence(command))))
 
 
 @click.command()
@@ -141,7 +146,8 @@ def propose(order: Order, kind: str, operation_id: str, params: str) -> None:
 @click.command()
 @identity_arguments
 @_decision_options
-@click.option("--role", "roles", multiple=True, help="A role to decide in; may be repeated.")
+@click.option("--reason", help="Why; it is recorded.")
+@click.option("--until", metavar="TIME", help="Nothing is sent by it from this time (UTC) on.")
 @_ordered(with_kinds=True)
 def approve(
     order: Order,
@@ -150,11 +156,23 @@ def approve(
     version: int,
     digest: str,
     roles: tuple[str, ...],
+    evidence: tuple[str, ...],
+    reason: str | None,
+    until: str | None,
 ) -> None:
-    """Approve this version of a proposal; it is intended in the same commit."""
+    """Approve this version of a proposal; the last approval that it needs makes it an intent."""
+    valid_until = None if until is None else _time(until)
 
     def act(operations: Operations, identity: Identity, by: Principal) -> OperationView:
-        return operations.approve(identity, proposal_version=version, digest=digest, by=by)
+        return operations.approve(
+            identity,
+            proposal_version=version,
+            digest=digest,
+            by=by,
+            reason=reason,
+            evidence=evidence,
+            valid_until=valid_until,
+        )
 
     order.carry_out_on(operation_id, kind, act, *roles)
 
@@ -163,7 +181,6 @@ def approve(
 @identity_arguments
 @_decision_options
 @reason_option
-@click.option("--role", "roles", multiple=True, help="A role to decide in; may be repeated.")
 @_ordered(with_kinds=True)
 def reject(
     order: Order,
@@ -171,15 +188,54 @@ def reject(
     kind: str | None,
     version: int,
     digest: str,
-    reason: str,
     roles: tuple[str, ...],
+    evidence: tuple[str, ...],
+    reason: str,
 ) -> None:
-    """Decline this version of a proposal."""
+    """Decline this version of a proposal. One who may approve it is enough."""
 
     def act(operations: Operations, identity: Identity, by: Principal) -> OperationView:
         return operations.reject(
-            identity, proposal_version=version, digest=digest, by=by, reason=reason
+            identity,
+            proposal_version=version,
+            digest=digest,
+            by=by,
+            reason=reason,
+            evidence=evidence,
         )
+
+    order.carry_out_on(operation_id, kind, act, *roles)
+
+
+@click.command()
+@identity_arguments
+@click.argument("params")
+@_ordered(with_kinds=True)
+def revise(order: Order, operation_id: str, kind: str | None, params: str) -> None:
+    """Give a proposal other parameters, under its next version, which needs its own decision.
+
+    PARAMS is a JSON object, @FILE, or - for standard input.
+    """
+    given = _given(params)
+
+    def act(operations: Operations, identity: Identity, by: Principal) -> OperationView:
+        return operations.revise(identity, given, by=by)
+
+    order.carry_out_on(operation_id, kind, act)
+
+
+@click.command()
+@identity_arguments
+@click.option("--role", "roles", multiple=True, help="A role that may approve it; repeatable.")
+@reason_option
+@_ordered(with_kinds=True)
+def revoke(
+    order: Order, operation_id: str, kind: str | None, roles: tuple[str, ...], reason: str
+) -> None:
+    """Withdraw an approval before a worker has claimed the operation: it waits again."""
+
+    def act(operations: Operations, identity: Identity, by: Principal) -> OperationView:
+        return operations.revoke(identity, by=by, reason=reason)
 
     order.carry_out_on(operation_id, kind, act, *roles)
 
@@ -253,6 +309,15 @@ def unpark(order: Order, operation_id: str, kind: str | None) -> None:
         return operations.unpark(identity, by=by)
 
     order.carry_out_on(operation_id, kind, act, "operator")
+
+
+def _time(text: str) -> datetime:
+    from settled.projections.past import moment_of
+
+    at = moment_of(text)
+    if isinstance(at, int):
+        raise click.BadParameter(f"{text!r} is no time.", param_hint="--until")
+    return at
 
 
 def _given(params: str) -> bytes | str:

@@ -68,11 +68,15 @@ def _terms(fields: Fields) -> str:
 
 
 def _revised(fields: Fields) -> str:
-    return f"version {fields['proposal_version']}: {_terms(fields)}"
+    why = f" ({fields['reason']})" if fields.get("reason") else ""
+    return f"version {fields['proposal_version']}: {_terms(fields)}{why}"
 
 
 def _approved(fields: Fields) -> str:
-    return f"version {fields['proposal_version']}, digest {fields['digest'][:8]}…"
+    said = [f"version {fields['proposal_version']}, digest {fields['digest'][:8]}…"]
+    said += [f"as {fields['authority']}"] if fields.get("authority") else []
+    said += [f"until {fields['valid_until']}"] if fields.get("valid_until") else []
+    return ", ".join(said) + (f": {fields['reason']}" if fields.get("reason") else "")
 
 
 def _claimed(fields: Fields) -> str:
@@ -104,7 +108,9 @@ def _notified(fields: Fields) -> str:
 
 def _reissued(fields: Fields) -> str:
     key = short_key(fields["provider_key"])
-    return f"generation {fields['generation']}, key {key}: {fields['reason']}"
+    fired = "; ".join(fields.get("fired") or ())
+    before = f", after {fired}" if fired else ""
+    return f"generation {fields['generation']}, key {key}: {fields['reason']}{before}"
 
 
 _TELLERS: Mapping[str, Callable[[Fields], str]] = {

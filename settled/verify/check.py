@@ -18,9 +18,9 @@ SQLITE = frozenset({"sqlite"})
 POSTGRESQL = frozenset({"postgresql"})
 
 _MODULES = (
-    *("crashes", "starts", "answers", "decisions", "changes", "stalls", "outages", "clocks"),
-    *("disks", "load", "copies", "permits", "contradictions", "webhooks", "groups", "fairness"),
-    *("audit", "survival", "replay"),
+    *("crashes", "starts", "answers", "decisions", "changes", "terms", "stalls", "outages"),
+    *("clocks", "disks", "load", "copies", "permits", "contradictions", "webhooks", "groups"),
+    *("fairness", "audit", "survival", "replay"),
 )
 
 Run = Callable[[Stage], None]

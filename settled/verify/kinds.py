@@ -6,14 +6,16 @@ PSP_URL names the simulated provider. Times are short, so that no check has to w
 from __future__ import annotations
 
 import os
+import threading
 from dataclasses import replace
 from datetime import timedelta
 from decimal import Decimal
+from pathlib import Path
 from typing import Annotated, Any
 
 import httpx2
 
-from settled import FullJitter, HttpProvider, Kind, Money, Params, Remark
+from settled import Above, Approval, FullJitter, HttpProvider, Kind, Money, Params, Remark
 from settled.domain.contract import (
     FOREVER,
     Anchor,
@@ -161,6 +163,27 @@ def _still_valid(params: RefundParams) -> str | None:
 checked = _kind("checked", FULL, revalidate=_still_valid)
 """With a revalidation, so that Claimed has a commit of its own."""
 
+TERMS_FILE = Path("terms.txt")
+"""What the shop says of an order, in the folder in which a worker runs; a check writes it."""
+
+
+def _as_the_shop_says(params: RefundParams) -> str | RefundParams | None:
+    """Look at what the shop says now: nothing, another amount, or why not."""
+    try:
+        said = TERMS_FILE.read_text(encoding="utf-8")
+    except FileNotFoundError:
+        return None
+    what, _, value = said.partition(" ")
+    match what:
+        case "amount":
+            return RefundParams(order=params.order, amount=Money(value, "USD"))
+        case "no":
+            return value
+        case "hang":
+            threading.Event().wait(60)
+    raise OSError(f"the shop says {said!r}")
+
+
 decided = _kind("decided", FULL, approvers=frozenset({"approver"}))
 """Needs an approval."""
 
@@ -233,6 +256,38 @@ brief = _kind(
     "brief", FULL, approvers=frozenset({"approver"}), decide_within=timedelta(seconds=0.1)
 )
 """A proposal that nobody can decide on in time."""
+
+LEAD, FINANCE = frozenset({"approver"}), frozenset({"finance-lead"})
+ruled = _kind(
+    "ruled",
+    FULL,
+    approvers=Approval(
+        LEAD,
+        four_eyes=True,
+        above=(Above(Money("100.00", "USD"), FINANCE, count=2),),
+        auto_below=(Money("10.00", "USD"),),
+        version=4,
+    ),
+)
+"""Less than 10 by the policy, up to 100 by somebody else than who asked, more by two of finance."""
+
+hurried = _kind("hurried", FULL, approvers=Approval(LEAD, valid_for=timedelta(milliseconds=50)))
+"""An approval that is over at once."""
+
+rechecked = _kind(
+    "rechecked", FULL, approvers=LEAD, revalidate=_as_the_shop_says, call_timeout=timedelta(0, 2)
+)
+"""The shop is asked before anything is sent."""
+
+rechecked_lookup = _kind(
+    "rechecked-lookup",
+    LOOKUP_ONLY,
+    revalidate=_as_the_shop_says,
+    revalidate_after=timedelta(hours=1),
+    call_timeout=timedelta(seconds=0.8),
+    permit=timedelta(seconds=0.8),
+)
+"""The shop is not asked while the intent is fresh, unless an absence was confirmed."""
 
 asked = _kind("asked", FULL, revalidate=_ask_the_provider)
 """Stays claimed for as long as the provider does not answer what is asked before the dispatch."""

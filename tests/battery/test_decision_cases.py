@@ -5,10 +5,6 @@ What a run adds to them (its own approvals, budgets and deadlines) comes with th
 
 from __future__ import annotations
 
-import json
-import subprocess
-import sys
-from contextlib import ExitStack
 from pathlib import Path
 from typing import Any
 
@@ -18,6 +14,7 @@ import settled
 from settled import DecisionRefused, OperationView, ParametersChanged, SettledError
 from settled.verify.checks_changes import approved, proposed, revised
 from settled.verify.stage import AGENT, APPROVER, Stage
+from tests.battery.deciders import deciders
 
 HERE = Path(__file__).parent
 
@@ -36,10 +33,12 @@ def test_case_23_two_decide_at_once(stage: Stage, second: str) -> None:
     elif "Approved" in names:
         done = stage.wait(proposal, "succeeded")
         assert "approved by approve-grace" in told[1]["refused"]
+        assert told[1]["decision"] == told[0]["decision"] == ["approved", "approve-grace"]
     else:
         done = stage.get(proposal)
         assert told[1]["state"] == done.state == "rejected"
-        assert "rejected" in told[0]["refused"]
+        assert "rejected by reject-ada" in told[0]["refused"]
+        assert told[0]["decision"] == told[1]["decision"] == ["rejected", "reject-ada"]
     dispatched = names.count("Approved")
     assert stage.names(done).count("Dispatching") == dispatched
     assert (stage.requests(), stage.effects()) == (dispatched, dispatched)
@@ -135,25 +134,11 @@ def test_case_26_declined_is_declined_by_every_way_in(stage: Stage) -> None:
 
 def _decide_together(stage: Stage, proposal: OperationView, *what: str) -> list[dict[str, Any]]:
     """Have as many processes decide at one moment, and return what each was told."""
-    with ExitStack() as stack:
-        processes = [
-            stack.enter_context(
-                subprocess.Popen(
-                    [sys.executable, str(HERE / "deciding.py"), stage.url, one, proposal.digest],
-                    env=stage.environment(),
-                    stdin=subprocess.PIPE,
-                    stdout=subprocess.PIPE,
-                    text=True,
-                )
-            )
-            for one in what
-        ]
-        for process in processes:
-            assert process.stdout is not None
-            assert process.stdout.readline() == "ready\n"
-        for process in processes:
-            assert process.stdin is not None
-            process.stdin.write("go\n")
-            process.stdin.flush()
-        said = [process.communicate(timeout=30)[0] for process in processes]
-    return [json.loads(one) for one in said]
+    with deciders(stage, *what) as people:
+        about: dict[str, Any] = {
+            "version": proposal.proposal_version,
+            "digest": proposal.digest,
+        }
+        for person in people:
+            person.press(person.name.partition("-")[0], proposal.operation_id, **about)
+        return [person.told() for person in people]

@@ -1,6 +1,6 @@
 """Cases 20 and 30 from the field: two who have one operation, and two who press one button.
 
-What a run adds to case 20, and reports to case 30, comes with them.
+What a run adds to case 20 comes with it.
 """
 
 from __future__ import annotations
@@ -71,4 +71,7 @@ def test_case_30_a_new_generation_exists_only_from_failed(stage: Stage) -> None:
     assert [call.key for call in stage.simulator.log().calls()] == keys
     (reissued,) = stage.fields(done, "Reissued")
     assert (reissued["generation"], reissued["provider_key"]) == (2, keys[1])
+    sent = stage.fields(failed, "Dispatching")[0]
+    (fired,) = reissued["fired"]
+    assert fired.startswith("attempt 1 at ") and fired.endswith(f"key {sent['key']}")
     assert [effect.status for effect in stage.simulator.effects()] == ["failed", "succeeded"]

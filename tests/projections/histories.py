@@ -12,6 +12,7 @@ from typing import Any
 from uuid import UUID
 
 from settled import NotPossible, Stamp, Via
+from settled.domain.approval import Requirement
 from settled.domain.digest import Digest
 from settled.domain.identity import Identity
 from settled.domain.journal.mapper import EventMapper
@@ -95,7 +96,11 @@ def _fields(
         named -= set(Terms.model_fields)
     else:
         given = {}
-    return given | {name: _value(drawn, event, name, stamp) for name in sorted(named)}
+    given |= {name: _value(drawn, event, name, stamp) for name in sorted(named)}
+    if "digest" in named and drawn.random() < 0.7:
+        given["proposal_version"] = operation.proposal_version
+        given["digest"] = operation.terms.digest.value
+    return given
 
 
 def _value(drawn: random.Random, event: type[Event], name: str, stamp: Stamp) -> Any:
@@ -107,7 +112,10 @@ def _value(drawn: random.Random, event: type[Event], name: str, stamp: Stamp) ->
         return drawn.choice(CAUSES)
     if name == "via":
         return drawn.choice([via.value for via in Via])
-    if name in ("receipt", "evidence"):
+    if name == "requirement":
+        asked = Requirement(roles=("lead",), count=drawn.choice([1, 2]), four_eyes=True)
+        return drawn.choice([None, asked])
+    if name in ("receipt", "evidence") and "tuple" not in text:
         return drawn.choice([None, {"id": f"re_{drawn.randrange(9)}", "amount": 2**70, "ok": True}])
     if name == "request":
         return None
@@ -116,7 +124,7 @@ def _value(drawn: random.Random, event: type[Event], name: str, stamp: Stamp) ->
         return drawn.choice([at, at.replace(microsecond=0)])
     if kind is bool:
         return drawn.random() < 0.5
-    if kind is int:
+    if kind is int or name == "policy_version":
         return drawn.randrange(1, 9)
     if kind is UUID:
         return UUID(int=drawn.randrange(9))

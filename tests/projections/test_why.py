@@ -325,7 +325,7 @@ def test_notes_say_what_stands_beside() -> None:
 def test_proposals_name_the_roles_that_decide() -> None:
     """Whoever waits wants to know for whom."""
     told = explained(operation("Proposed"), kind=kind(approvers=frozenset({"lead"})))
-    assert "roles lead" in told.holder
+    assert "role lead" in told.holder
 
 
 def test_the_application_explains(app: App) -> None:
