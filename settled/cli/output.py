@@ -63,7 +63,7 @@ def document_of(view: Any) -> dict[str, Any]:
     import orjson
 
     document = {field.name: getattr(view, field.name) for field in fields(view)}
-    if document.get("params") is not None:
+    if isinstance(document.get("params"), str):
         document["params"] = orjson.loads(document["params"])
     return document
 

@@ -74,6 +74,37 @@ def test_a_decision_is_about_a_version_and_its_digest(settled_: CommandLine) -> 
     assert (declined.code, declined.out) == (0, "Refund 30.00 USD for order-72: rejected\n")
 
 
+def test_a_proposal_is_shown_edited_approved_and_withdrawn(settled_: CommandLine) -> None:
+    """All that a decision needs is on one screen, and each step of it is a command."""
+    settled_("ops", "propose", "large-refund", "r-1", REFUND)
+    request = settled_("ops", "proposal", "r-1", "--json").document
+    assert request["schema"]["required"] == ["order", "amount"]
+    assert request["params"]["order"] == "order-72" and request["roles"] == ["lead"]
+    assert (request["missing"], request["authors"]) == (1, ["ada"])
+    revised = settled_("ops", "revise", "r-1", OTHER, "--json").document
+    assert (revised["state"], revised["proposal_version"]) == ("proposed", 2)
+    approve = ("ops", "approve", "r-1", "--version", "2", "--digest", revised["digest"])
+    given = ("--role", "lead", "--evidence", "ticket-81", "--reason", "as agreed")
+    wrong = settled_(*approve, *given, "--until", "7")
+    assert wrong.code == 2
+    approved = settled_(*approve, *given, "--until", "2999-01-01", "--json").document
+    assert (approved["state"], approved["decided"]["authority"]) == ("ready", "role lead")
+    shown = settled_("ops", "proposal", "r-1").out
+    assert "having looked at ticket-81: as agreed" in shown and "35.00 USD" in shown
+    told = settled_("ops", "history", "r-1").out
+    assert "as role lead" in told
+    revoke = ("ops", "revoke", "r-1", "--reason", "on second thoughts")
+    assert settled_(*revoke).code == 1
+    assert settled_(*revoke, "--role", "lead", "--json").document["state"] == "proposed"
+    why = settled_("ops", "why", "r-1").out
+    assert "waits for approval: 0 of 1, needs the role lead" in why
+    assert "on second thoughts" in why
+    direct = settled_("ops", "intend", "refund", "r-2", REFUND)
+    assert direct.code == 0
+    nothing = settled_("ops", "proposal", "r-2", "--json")
+    assert (nothing.code, nothing.error["name"]) == (1, "NotPossible")
+
+
 def test_cancel(settled_: CommandLine) -> None:
     """What has not been sent can be withdrawn, and is not sent afterwards."""
     settled_("ops", "intend", "refund", "r-1", REFUND)

@@ -25,7 +25,20 @@ refund-request-9 ready Refund 30.00 USD for order-79 | a worker sends it
 refund ready 2
 0 unknown
 """
-PRINTED = {"README.md": "succeeded re_1\n", "docs/projections.md": VIEWED}
+DECIDED = """\
+policy refund 1
+Refund 300.00 USD for order-72 ('support-lead',) 1 ['amount', 'order']
+grace proposed or revised Refund 30.00 USD for order-72: somebody else must approve.
+succeeded alan role support-lead ('ticket-81', 'photo-3')
+the first decision stands: approved by alan
+proposed 2 Refund 20.00 USD for order-73
+{'amount': '20.00 USD'}
+"""
+PRINTED = {
+    "README.md": "succeeded re_1\n",
+    "docs/approvals.md": DECIDED,
+    "docs/projections.md": VIEWED,
+}
 """What a document's snippets print, where it says so or leaves no doubt."""
 
 

@@ -11,8 +11,9 @@ from typing import Any
 
 import pytest
 
-from settled import Call, Kind, Money, Params, Reply, presets
+from settled import Above, Approval, Call, Kind, Money, Params, Reply, presets
 from settled.domain.answers import Card, Question, StoreFacts, card, cards
+from settled.domain.answers_proposals import proposals_card
 from settled.domain.contract import (
     Consistency,
     Dedup,
@@ -56,6 +57,10 @@ class RefundParams(Params):
 def refund(call: Call, params: RefundParams) -> Reply:
     """Never called here."""
     return Reply.unknown("nobody asked")
+
+
+def fine(params: RefundParams) -> None:
+    """Nothing has changed."""
 
 
 def kind(contract: ProviderContract, owner: str = "payments-oncall", **policy: Any) -> Kind[Any]:
@@ -153,3 +158,32 @@ def test_open_operations_of_a_kind_that_nobody_declares() -> None:
     found = cards([kind(FULL)], DISK, ["refund", "forgotten"])
     (unknown,) = (asked for asked in found if asked.kind == "forgotten")
     assert len(unknown.missing) == len(Question)
+
+
+def test_proposals_answer_the_six_questions_too() -> None:
+    """What waits for a person is stored, owned, woken and ended like anything else."""
+    policy = Approval(
+        frozenset({"lead"}),
+        four_eyes=True,
+        above=(Above(Money("100.00", "USD"), frozenset({"finance-lead"}), count=2),),
+        auto_below=(Money("10.00", "USD"),),
+        valid_for=timedelta(hours=8),
+        version=3,
+    )
+    asked = proposals_card(kind(FULL, approvers=policy, revalidate=fine), DISK)
+    assert asked is not None and not asked.missing
+    assert [answer.question for answer in asked.answers] == list(Question)
+    assert all(answer.lines for answer in asked.answers)
+    owner = said(asked, Question.IDENTITY)
+    assert "10.00 USD" in owner and "2 different people with the role finance-lead" in owner
+    assert "none of whom proposed or revised it" in owner
+    assert "7 days" in said(asked, Question.WAKES) or "168 h" in said(asked, Question.WAKES)
+    assert "revalidation" in said(asked, Question.WAKES)
+    assert "8 h" in said(asked, Question.RESOLVED)
+    assert proposals_card(kind(FULL), DISK) is None, "nothing of it ever waits for anybody"
+
+
+def test_what_a_revalidation_changes_is_decided_on_by_somebody() -> None:
+    """A kind without a policy owes the answer as well, once its terms can change."""
+    asked = proposals_card(kind(FULL, revalidate=fine), DISK)
+    assert asked is not None and "the role approver" in said(asked, Question.IDENTITY)

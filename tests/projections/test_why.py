@@ -15,6 +15,7 @@ from uuid import uuid4
 import pytest
 
 from settled import App, Kind, Money, NotFound, Params, PermissionDenied, Principal, presets
+from settled.domain.approval import Requirement
 from settled.domain.clock import Stamp
 from settled.domain.contract import ProviderContract, Retention
 from settled.domain.identity import Identity
@@ -22,7 +23,7 @@ from settled.domain.journal.port import AgendaRow, WorkerRow
 from settled.domain.journal.unit import RecordedEvent
 from settled.domain.operation import events as ev
 from settled.domain.operation.lifecycle import STATES
-from settled.domain.operation.operation import Operation, intend, propose
+from settled.domain.operation.operation import Operation, fields, intend, propose
 from settled.infrastructure.seeding import seed
 from settled.processes.ledger import head_of
 from settled.processes.replay import RecordsOnly
@@ -326,6 +327,31 @@ def test_proposals_name_the_roles_that_decide() -> None:
     """Whoever waits wants to know for whom."""
     told = explained(operation("Proposed"), kind=kind(approvers=frozenset({"lead"})))
     assert "role lead" in told.holder
+
+
+def test_what_several_have_to_approve_says_how_many_are_missing() -> None:
+    """Who has, how many have to, as what, and until when: what whoever waits asks."""
+    asked = Requirement(roles=("finance-lead",), count=2, four_eyes=True)
+    first = operation("Proposed")
+    begun = given_machine(first, asked)
+    stamp = Stamp(BEGAN + timedelta(seconds=5), "ada")
+    about = {"proposal_version": 2, "digest": begun.terms.digest.value, "roles": ("finance-lead",)}
+    begun.record(ev.Approved, stamp, **about)
+    told = explained(begun)
+    assert "1 approved it" in told.happened
+    assert "it waits for approval: 1 of 2 (ada), needs the role finance-lead, until" in told.next
+    assert "role finance-lead, and not editor or support-agent" in told.holder
+
+
+def given_machine(machine: Operation, asked: Requirement) -> Operation:
+    """Return the proposal revised to a version that asks for this."""
+    stamp = Stamp(BEGAN + timedelta(seconds=4), "editor")
+    given: dict[str, Any] = fields(machine.terms)
+    until = BEGAN + 24 * HOUR
+    machine.record(
+        ev.Revised, stamp, **given, proposal_version=2, expires_at=until, requirement=asked
+    )
+    return machine
 
 
 def test_the_application_explains(app: App) -> None:
