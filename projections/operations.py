@@ -19,7 +19,7 @@ from settled.projections.projection import LoggedEvent, Policy, Row, Rows, Table
 from settled.projections.reading import fields_of
 
 PREFIX = "settled.operation."
-FOLD_VERSION = 2
+FOLD_VERSION = 1
 """Raised whenever the columns or the meaning of a fold change."""
 
 

@@ -11,6 +11,7 @@ from dataclasses import dataclass, replace
 from datetime import timedelta
 from typing import Any
 
+from settled.domain.approval import Approval
 from settled.domain.contract import (
     FOREVER,
     Consistency,
@@ -63,8 +64,11 @@ class Conduct:
     lookups: bool = True
     reverses: float = 0.0
     within: timedelta = timedelta(minutes=20)
-    approvers: frozenset[str] = frozenset()
+    approvers: frozenset[str] | Approval = frozenset()
 
+
+APPROVED_FOR_MINUTES = Approval(frozenset({"approver"}), valid_for=timedelta(minutes=5))
+"""An approval that is at times over before any worker is there again."""
 
 _ANSWERS_AT_ONCE = replace(simulator_contract().outcomes, status_path="", meanings={})
 _ASKED_BY_KEY = LookupPromise(by=LookupBy.KEY, consistency=Consistency.STRONG, horizon=FOREVER)
@@ -160,7 +164,7 @@ CONDUCTS: Mapping[str, Conduct] = {
         PENDING, 86_400, 60, pends=0.8, webhooks=0.9, reverses=0.1, within=timedelta(hours=3)
     ),
     "decided": Conduct(
-        KEYED, 720, 60, 20, webhooks=0.5, approvers=frozenset({"approver"}), reverses=0.1
+        KEYED, 720, 60, 20, webhooks=0.5, approvers=APPROVED_FOR_MINUTES, reverses=0.1
     ),
     "vague": Conduct(VAGUE, 720, 900, 20, blocks=True, webhooks=0.8, reverses=0.3),
     "natural": Conduct(NATURAL, 1e12, 60, 20, blocks=True, webhooks=0.3, reverses=0.1),

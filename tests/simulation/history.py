@@ -20,6 +20,7 @@ from settled.domain.journal.mapper import EventMapper
 from settled.domain.journal.port import AgendaRow, Installation
 from settled.domain.keys import DerivedKeys
 from settled.domain.kind import Kind
+from settled.domain.money import Money
 from settled.domain.notifier import NotDelivered, Notice
 from settled.domain.retry import FullJitter
 from settled.infrastructure.testing.manual_clock import START
@@ -196,10 +197,12 @@ class History:
         if not self.calm and self.chance.random() < 0.1:
             raise NotDelivered("nobody answers")
 
-    def _revalidate(self, params: RefundParams) -> str | None:
+    def _revalidate(self, params: RefundParams) -> str | RefundParams | None:
         drawn = self.chance.random()
         if not self.calm and drawn < 0.05:
             raise OSError("the order service is away")
+        if 0.96 < drawn <= 0.98:
+            return RefundParams(order=params.order, amount=Money("25.00", "USD"))
         return "no longer wanted" if drawn > 0.98 else None
 
     # What goes wrong.
