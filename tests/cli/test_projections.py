@@ -160,3 +160,14 @@ def test_a_decision_is_recorded_with_its_actor(settled_: CommandLine, act: str) 
     assert done.document["skipped"] == (act == "skip")
     unknown = settled_(*decision)
     assert unknown.error["message"].startswith("There is no projection beginnings")
+
+
+def test_a_role_is_let_in_where_there_are_roles(settled_: CommandLine) -> None:
+    """Who asks for it on SQLite hears what to do instead, and a wrong name is not taken for one."""
+    done = settled_("projections", "grant", "operations", "nobody_at_all", "--json")
+    told = "no roles" if "sqlite" in settled_.url else "no role nobody_at_all"
+    assert done.code in (1, 2) and told in done.error["message"]
+    assert settled_("projections", "grant", "nothing", "nobody_at_all").code == 2
+    if "sqlite" not in settled_.url:
+        allowed = settled_("projections", "grant", "operations", "pg_monitor", "--json")
+        assert allowed.document == {"role": "pg_monitor", "schema": ""}

@@ -91,7 +91,7 @@ def test_several_are_kept_up_in_one_process(app: App) -> None:
 
 def test_only_one_leads(app: App) -> None:
     """Two that run the same projection would do all work twice, to throw half of it away."""
-    views = app.projector().views
+    views = app.projector().views.of()
     lead = views.lead("counted")
     assert lead is not None and lead.held()
     assert views.lead("counted") is None
@@ -116,7 +116,7 @@ def test_it_yields_to_newer_code(app: App) -> None:
     with running(app, Counted()) as heard:
         until(lambda: "projection_yielded" in heard)
         until(lambda: state(app, "counted") == "yielded")
-        lead = app.projector().views.lead("counted")
+        lead = app.projector().views.of().lead("counted")
         assert lead is not None
         lead.close()
     assert counts(app) == once_each(app)[:1]
