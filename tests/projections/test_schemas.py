@@ -32,7 +32,7 @@ from settled.projections.operations import OperationsProjection
 from settled.projections.projection import Projecting
 from settled.projections.status import statuses
 from settled.testing import assert_forgets_alike, assert_idempotent, assert_pages_do_not_matter
-from tests.projections.receipts import Receipts
+from settled.verify.receipts import Receipts
 from tests.projections.test_projector import log
 from tests.projections.test_rebuild import rebuilt
 from tests.projections.test_runner import running, until

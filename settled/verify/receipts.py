@@ -27,9 +27,11 @@ class Receipts:
 
     @property
     def table(self) -> str:
+        """What its one table is called."""
         return f"receipts_{self.version}"
 
     def tables(self, dialect: str) -> Sequence[str]:
+        """Return the statement that makes it."""
         moment = "text" if dialect == "sqlite" else "timestamptz"
         return [
             f"CREATE TABLE {self.table} (tenant text NOT NULL, stream text NOT NULL,"
@@ -38,12 +40,15 @@ class Receipts:
         ]
 
     def in_version(self, version: int) -> Receipts:
+        """Return the same view in a table of another version."""
         return replace(self, version=version)
 
     def contents(self) -> Mapping[str, str]:
+        """Return what has to be equal in two versions: everything."""
         return {"receipts": f"SELECT * FROM {self.table}"}
 
     def apply(self, event: Event, record: RecordedEvent, rows: Rows) -> None:
+        """Fold one event of an operation."""
         key = {"tenant": record.tenant, "stream": str(record.stream)}
         where = "WHERE tenant = :tenant AND stream = :stream"
         match event:
@@ -71,6 +76,7 @@ class Receipts:
                 pass
 
     def forget(self, before: datetime, rows: Rows) -> int:
+        """Remove what was received before then."""
         return rows.execute(f"DELETE FROM {self.table} WHERE received_at < :before", before=before)
 
 
