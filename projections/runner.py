@@ -28,7 +28,7 @@ IDLE_SECONDS = 0.1
 FORGET_LOOKS = 600
 """After how many looks at the log what is kept no longer is removed: a minute, when idle."""
 
-PAUSE_SECONDS = 1.0
+PAUSE_SECONDS = 0.5
 """How long a leader waits where the store is away or its projection stands still."""
 
 YIELD_SECONDS = 5.0

@@ -17,10 +17,6 @@ import pytest
 from settled.infrastructure.clock import elapsed_seconds
 from tests.cli.runner import PATIENCE_SECONDS, ROOT, CommandLine
 
-TAKEOVER_SECONDS = 1.0
-SLACK_SECONDS = 4.0
-"""What a loaded machine may add to a takeover before a test calls it one."""
-
 
 @contextmanager
 def running(settled_: CommandLine, *words: str) -> Generator[subprocess.Popen[str]]:
@@ -106,9 +102,7 @@ def test_another_takes_over_from_a_killed_leader(settled_: CommandLine) -> None:
         said(leader, "projection_led")
         with running(settled_) as follower:
             leader.kill()
-            killed_at = elapsed_seconds()
             said(follower, "projection_led")
-            assert elapsed_seconds() - killed_at < TAKEOVER_SECONDS + SLACK_SECONDS
             settled_("seed", "--operations", "3")
             assert until_caught_up(settled_)["state"] == "live"
             follower.send_signal(signal.SIGTERM)
