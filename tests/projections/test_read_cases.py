@@ -49,7 +49,7 @@ from settled.verify.receipts import Receipts
 from tests.projections.parcels import Counted, ParcelsNow, begin, scan
 from tests.projections.test_projector import counts, last_position, log, once_each, own_transaction
 from tests.projections.test_rebuild import ROOT, content, process, rebuilt
-from tests.projections.test_runner import Heard, running, until
+from tests.projections.test_runner import Heard, is_free, running, until
 
 LOOKS = 300
 PATIENCE_SECONDS = 60.0
@@ -178,7 +178,7 @@ def test_read_case_09_a_killed_leader_is_followed_within_a_second(
         env={**os.environ, "PYTHONPATH": str(ROOT)},
     ) as leader:
         try:
-            until(lambda: _is_led(app, "operations"))
+            until(lambda: not is_free(app.projector().views.of(), "operations"))
             views: Any = Asking(app.projector().views)
             heard = Heard()
             follower = Runner(
@@ -231,13 +231,6 @@ def _scanned(app: App, parcel: Any) -> bool:
     except StoreUnavailable:
         return False
     return True
-
-
-def _is_led(app: App, name: str) -> bool:
-    lead = app.projector().views.of().lead(name)
-    if lead is not None:
-        lead.close()
-    return lead is None
 
 
 @contextmanager
