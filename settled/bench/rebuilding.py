@@ -53,7 +53,10 @@ def _raw(url: str, projection: OperationsProjection, part: int, parts: int) -> N
         upto = settled_position(projector.journal)
     with closing(open_log(url)) as log, psycopg.connect(url) as connection:
         connection.execute("SET synchronous_commit = off")
-        source, target = sql.Identifier(projection.operations.name), sql.Identifier(f"raw_{part}")
+        source, target = (
+            sql.Identifier(projection.operations.name),
+            sql.Identifier(f"raw_{os.getpid()}"),
+        )
         rows = connection.execute(_MINE.format(source), (parts, part)).fetchall()
         connection.execute(
             sql.SQL("CREATE TABLE {} (LIKE settled_views.{}, PRIMARY KEY (tenant, stream))").format(
@@ -71,7 +74,6 @@ def _raw(url: str, projection: OperationsProjection, part: int, parts: int) -> N
             _copy(connection, target, rows[copied:share])
             copied = share
         say({"done": True})
-        connection.execute(sql.SQL("DROP TABLE {}").format(target))
 
 
 def _copy(connection: psycopg.Connection[Row], target: sql.Identifier, rows: list[Row]) -> None:

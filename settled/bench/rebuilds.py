@@ -8,16 +8,18 @@ floor reads the same pages of events and copies as many finished rows, without f
 
 from __future__ import annotations
 
+import time
 from contextlib import ExitStack
 from dataclasses import dataclass
 from functools import partial
+from itertools import count
 
 import settled
 from settled.bench.figure import OURS, RAW, Better, Contenders, Figure, Sample, experiment
 from settled.bench.kinds import AGENT, PARAMS, refund
 from settled.bench.lab import Lab
 from settled.bench.meter import cpu_seconds, server_cpu_seconds
-from settled.bench.processes import READY_SECONDS, running, started
+from settled.bench.processes import READY_SECONDS, pause_seconds, running, started
 from settled.bench.settling import wait_until
 from settled.bench.takeover import UNDISTURBED
 from settled.infrastructure.clock import elapsed_seconds
@@ -152,10 +154,14 @@ def leader(lab: Lab) -> Contenders:
 
     Another process follows, and asks five times a second whether it may lead.
     """
-    return {OURS: partial(_seen, lab, killed=True), UNDISTURBED: partial(_seen, lab, killed=False)}
+    pauses = map(pause_seconds, count())
+    return {
+        OURS: lambda: _seen(lab, next(pauses), killed=True),
+        UNDISTURBED: lambda: _seen(lab, next(pauses), killed=False),
+    }
 
 
-def _seen(lab: Lab, *, killed: bool) -> Sample:
+def _seen(lab: Lab, pause: float, *, killed: bool) -> Sample:
     with ExitStack() as stack:
         url = stack.enter_context(lab.postgres())
         app = stack.enter_context(settled.open(url, kinds=[refund]))
@@ -171,6 +177,7 @@ def _seen(lab: Lab, *, killed: bool) -> Sample:
         token = intend("first")
         wait_until(partial(considered, token))
         stack.enter_context(running(lab.folder, *_RUN, "--url", url))
+        time.sleep(pause)  # the other one asks in its own time, not as it has just begun
         begun = elapsed_seconds()
         if killed:
             first.kill()
