@@ -9,11 +9,13 @@ from __future__ import annotations
 
 import math
 import string
+from collections import Counter
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 from datetime import timedelta
 from typing import Any, Generic, TypeVar
 
+from settled.domain.budget import Budget, Reservation
 from settled.domain.digest import Mode, digest
 from settled.domain.errors import InvalidKind
 from settled.domain.identity import Identity
@@ -38,6 +40,7 @@ class Kind(Generic[P]):
     too after `second_owner_after` times without an answer. `call_timeout` bounds one request from
     its first byte to its answer, `permit` the time between recording Dispatching and that first
     byte. `approvers` are the roles of which one must approve; empty means nobody has to.
+    `budgets` are what its operations draw on together.
     """
 
     name: str
@@ -50,6 +53,7 @@ class Kind(Generic[P]):
     call_timeout: timedelta = timedelta(seconds=30)
     permit: timedelta = timedelta(seconds=5)
     approvers: frozenset[str] = frozenset()
+    budgets: tuple[Budget, ...] = ()
     decide_within: timedelta = timedelta(days=7)
     revalidate: Revalidation | None = None
     notify_every: timedelta = timedelta(hours=4)
@@ -77,6 +81,8 @@ class Kind(Generic[P]):
                 f"{self.name}: the label names {', '.join(sorted(unknown))}, "
                 f"which {self.params.__name__} does not have."
             )
+        for budget in self.budgets:
+            budget.check(self.name, self.params)
 
     def terms(self, identity: Identity, params: P, keys: Keys, origin: Mapping[str, str]) -> Terms:
         """Return what an intent or proposal with these parameters authorises."""
@@ -99,7 +105,19 @@ class Kind(Generic[P]):
             call_timeout_seconds=self.call_timeout.total_seconds(),
             permit_seconds=self.permit.total_seconds(),
             origin=dict(origin),
+            reserves=self.reserves(params),
         )
+
+    def reserves(self, params: P) -> tuple[Reservation, ...]:
+        """Return what an operation with these parameters takes of budgets, one entry a budget."""
+        if not self.budgets:
+            return ()
+        fields = {name: getattr(params, name) for name in type(params).model_fields}
+        amounts: Counter[str] = Counter()
+        for budget in self.budgets:
+            if (drawn := budget.draw(fields)) is not None:
+                amounts[drawn.key] += drawn.amount
+        return tuple(Reservation(key=key, amount=amounts[key]) for key in sorted(amounts))
 
     def describe(self, params: P) -> str:
         """Return the label with the parameters filled in."""

@@ -285,9 +285,10 @@ def _chosen(source: str | None, names: Sequence[str]) -> list[Projecting]:
     """Return the projections that are named, or all. Raises InvalidInput for an unknown name."""
     from settled.cli.loading import load_projections
     from settled.domain.errors import InvalidInput
+    from settled.projections.budgets import BudgetsProjection
     from settled.projections.operations import OperationsProjection
 
-    declared: list[Projecting] = [OperationsProjection()]
+    declared: list[Projecting] = [OperationsProjection(), BudgetsProjection()]
     declared += load_projections(source) if source else []
     known = {one.name: one for one in declared}
     unknown = [name for name in names if name not in known]
