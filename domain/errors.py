@@ -155,6 +155,12 @@ class DecisionRefused(NotPossible):
         super().__init__(message, hint=hint)
 
 
+class BudgetExceeded(NotPossible):
+    """A budget has less left than the operation needs."""
+
+    code = 206
+
+
 class StoreError(SettledError):
     """The database cannot serve, or must not."""
 

@@ -10,12 +10,14 @@ from __future__ import annotations
 
 import math
 import string
+from collections import Counter
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 from datetime import timedelta
 from typing import Any, Generic, TypeVar
 
 from settled.domain.approval import BY_AN_APPROVER, Approval
+from settled.domain.budget import Budget, Reservation
 from settled.domain.digest import Mode, digest
 from settled.domain.errors import InvalidKind
 from settled.domain.identity import Identity
@@ -42,6 +44,7 @@ class Kind(Generic[P]):
     its first byte to its answer, `permit` the time between recording Dispatching and that first
     byte. `approvers` is who must approve before anything is intended: roles, of which one person
     needs one, or an `Approval`; empty means nobody has to. `decide_within` ends the wait for them.
+    `budgets` are what its operations draw on together.
 
     `revalidate` is asked after the claim and before a request is sent of which nothing can be out,
     where the intent is older than `revalidate_after`; after an absence was confirmed, always. It
@@ -58,6 +61,7 @@ class Kind(Generic[P]):
     call_timeout: timedelta = timedelta(seconds=30)
     permit: timedelta = timedelta(seconds=5)
     approvers: frozenset[str] | Approval = frozenset()
+    budgets: tuple[Budget, ...] = ()
     decide_within: timedelta = timedelta(days=7)
     revalidate: Revalidation | None = None
     revalidate_after: timedelta = timedelta()
@@ -89,6 +93,8 @@ class Kind(Generic[P]):
                 f"{self.name}: the label names {', '.join(sorted(unknown))}, "
                 f"which {self.params.__name__} does not have."
             )
+        for budget in self.budgets:
+            budget.check(self.name, self.params)
 
     @property
     def needs_approval(self) -> bool:
@@ -123,7 +129,19 @@ class Kind(Generic[P]):
             call_timeout_seconds=self.call_timeout.total_seconds(),
             permit_seconds=self.permit.total_seconds(),
             origin=dict(origin),
+            reserves=self.reserves(params),
         )
+
+    def reserves(self, params: P) -> tuple[Reservation, ...]:
+        """Return what an operation with these parameters takes of budgets, one entry a budget."""
+        if not self.budgets:
+            return ()
+        fields = {name: getattr(params, name) for name in type(params).model_fields}
+        amounts: Counter[str] = Counter()
+        for budget in self.budgets:
+            if (drawn := budget.draw(fields)) is not None:
+                amounts[drawn.key] += drawn.amount
+        return tuple(Reservation(key=key, amount=amounts[key]) for key in sorted(amounts))
 
     def describe(self, params: P) -> str:
         """Return the label with the parameters filled in."""

@@ -10,7 +10,7 @@ from typing import Any
 from settled.domain.clock import Stamp
 from settled.domain.errors import StoreError
 from settled.domain.journal.port import AgendaRow
-from settled.domain.journal.unit import Committed, Invalid, ReferenceTaken
+from settled.domain.journal.unit import Committed, Invalid, ReferenceTaken, Refused
 from settled.domain.machine.machine import StateMachine
 from settled.processes.faults import FaultPoint, reach
 from settled.processes.ledger import ForeignReference, Ledger, unanswered
@@ -163,7 +163,7 @@ class Runner:
 
     async def _commit(self, machine: StateMachine, epoch: int) -> bool:
         answer = await self._ledger.append_durably(self._ledger.unit(machine, fence=epoch))
-        if isinstance(answer, Invalid | ReferenceTaken):
+        if isinstance(answer, Invalid | ReferenceTaken | Refused):
             raise unanswered(answer)
         if not isinstance(answer, Committed):
             self._log.info(

@@ -57,7 +57,7 @@ def _resolve(
     reason: str,
 ) -> Resolved:
     now = projector.now()
-    with projector.views.changing() as rows:
+    with projector.store(projection).changing() as rows:
         standing = register.hold(rows, projection)
         if standing is None:
             raise NotFound(
@@ -88,7 +88,7 @@ def _resolve(
 
 
 def _first(projector: Projector, projection: Projecting, stream: UUID) -> register.Parked | None:
-    with projector.views.reading() as rows:
+    with projector.store(projection).reading() as rows:
         return next(iter(register.parked(rows, projection, stream)), None)
 
 
@@ -103,7 +103,7 @@ def _apply_parked(
     if newer is not None:
         raise newer
     try:
-        with projector.views.changing() as rows:
+        with projector.store(projection).changing() as rows:
             register.hold(rows, projection)
             if event in register.parked(rows, projection, stream):  # nobody else was faster
                 projector.fold(projection, [record], rows)
@@ -113,7 +113,7 @@ def _apply_parked(
         raise
     except Exception as failure:
         error = told(failure)
-    with projector.views.changing() as rows:
+    with projector.store(projection).changing() as rows:
         register.park(rows, projection, record, error, projector.now())
     return error
 

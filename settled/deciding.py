@@ -90,7 +90,8 @@ class Deciding(Commanding):
 
         Raises DecisionRefused, with the decision that stands, for another version or digest, after
         expiry and after a rejection; PermissionDenied without the role, and for a proposal of
-        one's own where the policy asks for somebody else.
+        one's own where the policy asks for somebody else; BudgetExceeded where the last approval
+        would intend more than a budget has left, and then it is not recorded.
         """
         identity = self._identity(operation, by)
         stamp, key = self._stamp(by), self._first_key(identity)

@@ -10,7 +10,7 @@ from eventsourcing.domain import BaseAggregate
 
 from settled.domain.clock import Stamp
 from settled.domain.errors import DeclarationError, InvalidLifecycle
-from settled.domain.journal.unit import FIRST_HASH
+from settled.domain.journal.unit import FIRST_HASH, GuardChange
 from settled.domain.machine.event import Event, bind
 from settled.domain.machine.lifecycle import ABSENT, Lifecycle
 
@@ -74,6 +74,8 @@ class StateMachine(BaseAggregate[UUID]):
         self.min_reader: int = 1
         # Pairs of (provider, reference) by which evidence finds the stream, not yet committed.
         self.new_references: list[tuple[str, str]] = []
+        # Changes of guard rows that go with the events, not yet committed.
+        self.new_guards: list[GuardChange] = []
 
     @classmethod
     def begin(cls, event_class: type[Event], stream: UUID, stamp: Stamp, **fields: Any) -> Self:

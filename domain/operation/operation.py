@@ -12,9 +12,13 @@ from typing import Any, ClassVar, Literal
 from uuid import UUID
 
 from settled.domain.approval import POLICY, RecordedDecision, Requirement
+from settled.domain.budget import Holds, Reservation, act_of
 from settled.domain.clock import Stamp
 from settled.domain.errors import DecisionRefused, EffectPossible, TransitionRefused
 from settled.domain.identity import Identity, stream_id
+from settled.domain.journal.unit import GuardChange
+from settled.domain.machine.event import Event
+from settled.domain.machine.lifecycle import ABSENT
 from settled.domain.machine.machine import StateMachine
 from settled.domain.operation import events as ev
 from settled.domain.operation.lifecycle import LIFECYCLE
@@ -25,6 +29,13 @@ from settled.domain.recovery import Situation
 CATEGORY = "operation"
 KNOWN_THERE = ("duplicate", "duplicate_of", "in_progress", "name_taken")
 """Answers by which a provider says that it has had this request, or one under this name."""
+
+HOLDS: dict[str, Holds] = {name: "reserved" for name in LIFECYCLE.states}
+"""What an operation holds of its budgets in each state: what may have an effect is reserved."""
+HOLDS |= dict.fromkeys(
+    (ABSENT, "proposed", "rejected", "expired", "cancelled", "failed"), "nothing"
+)
+HOLDS |= dict.fromkeys(("succeeded", "reversed"), "consumed")
 
 CLAIM_SECONDS = 60.0
 """How long a claim may stand before its row is looked at again; its worker sends at once."""
@@ -74,6 +85,7 @@ class Operation(StateMachine):
         """Give every attribute its first value."""
         super().prepare()
         self.terms: Terms
+        self.drawn: tuple[Reservation, ...] = ()  # what it holds of budgets
         self.proposal_version = 0
         self.approved_by: str | None = None
         self.approved_version = 0
@@ -297,6 +309,15 @@ class Operation(StateMachine):
             )
 
     # Folding, called by the events.
+
+    def enter(self, state: str, event: Event) -> None:
+        """Take the state that an event leads to, and what it changes in budgets."""
+        act = act_of(HOLDS[self.state], HOLDS[state], by_evidence=event.NAME == "Contradicted")
+        if act in ("reserve", "recount"):
+            self.drawn = self.terms.reserves
+        if act is not None and self.drawn:
+            self.new_guards += [GuardChange(one.key, act, one.amount) for one in self.drawn]
+        super().enter(state, event)
 
     def take_proposal(self, event: ev.Proposed | ev.Revised, version: int) -> None:
         """Remember what waits for a decision now, and whose it is."""

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from pydantic import BaseModel, ConfigDict
 
+from settled.domain.budget import Reservation
 from settled.domain.digest import Digest
 
 
@@ -12,7 +13,7 @@ class Terms(BaseModel):
 
     `params` is the frozen JSON of the validated parameters. `origin` holds other identifiers of the
     request (a model's tool-call id, a run id): they are kept beside the identity, never in it.
-    Durations are in seconds.
+    `reserves` is what it takes of budgets. Durations are in seconds.
     """
 
     model_config = ConfigDict(frozen=True, extra="forbid")
@@ -34,6 +35,7 @@ class Terms(BaseModel):
     call_timeout_seconds: float
     permit_seconds: float
     origin: dict[str, str] = {}
+    reserves: tuple[Reservation, ...] = ()
 
 
 NEWS = frozenset({"performed", "pending", "reversed"})

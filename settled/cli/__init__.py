@@ -15,6 +15,7 @@ import click
 
 from settled.cli.audit import audit
 from settled.cli.bench import bench
+from settled.cli.budgets import budgets
 from settled.cli.contract import contract
 from settled.cli.decisions import (
     approve,
@@ -60,7 +61,7 @@ def ops() -> None:
 
 for _command in (demo, verify, bench, worker, provider_sim, migrate, doctor, adopt, version):
     cli.add_command(_command)
-for _command in (projections, seed, audit, contract, schema, export, import_, replay):
+for _command in (projections, budgets, seed, audit, contract, schema, export, import_, replay):
     cli.add_command(_command)
 for _command in (list_operations, find, show, history, intend, propose, approve, reject, cancel):
     ops.add_command(_command)

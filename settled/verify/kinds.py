@@ -15,7 +15,17 @@ from typing import Annotated, Any
 
 import httpx2
 
-from settled import Above, Approval, FullJitter, HttpProvider, Kind, Money, Params, Remark
+from settled import (
+    Above,
+    Approval,
+    Budget,
+    FullJitter,
+    HttpProvider,
+    Kind,
+    Money,
+    Params,
+    Remark,
+)
 from settled.domain.contract import (
     FOREVER,
     Anchor,
@@ -250,6 +260,9 @@ class BookingParams(Params):
     express: bool = False
     seat: str | None = None
 
+
+captured = _kind("captured", FULL, budgets=(Budget("captured:{order}", amount="amount"),))
+"""Never more than was captured of an order."""
 
 agent_refund = _kind("agent-refund", FULL, params=AgentRefundParams)
 booking = _kind("booking", replace(FULL, echo=()), params=BookingParams, label="Book {count}")
