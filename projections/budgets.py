@@ -7,11 +7,13 @@ from dataclasses import dataclass, field, replace
 from typing import ClassVar
 
 from settled.domain.budget import Holds
+from settled.domain.errors import StoreNotMigrated
 from settled.domain.identity import Identity
 from settled.domain.journal.unit import RecordedEvent
 from settled.domain.machine.event import Event
 from settled.domain.operation import events as ev
 from settled.domain.operation.operation import HOLDS
+from settled.projections import register
 from settled.projections.projection import Policy, Rows, Table
 from settled.projections.projector import Projector
 from settled.projections.reading import text_of
@@ -28,9 +30,17 @@ _HOLDS_AFTER: Mapping[type[Event], Holds] = {
 }
 """The events that change what an operation holds, beside Intended, which begins it."""
 
-_COLUMNS = {"tenant": "text", "budget": "text", "stream": "uuid", "kind": "text"}
-_COLUMNS |= {"operation_id": "text", "amount": "number", "holds": "text", "since": "text"}
-_COLUMNS |= {"version": "number"}
+_COLUMNS = {
+    "tenant": "text",
+    "budget": "text",
+    "stream": "uuid",
+    "kind": "text",
+    "operation_id": "text",
+    "amount": "number",
+    "holds": "text",
+    "since": "text",
+    "version": "number",
+}
 
 
 @dataclass(frozen=True)
@@ -108,16 +118,25 @@ class Draw:
 
 
 def draws_on(projector: Projector, tenant: str, key: str, limit: int = 1000) -> list[Draw]:
-    """Return what operations hold of a budget, the oldest first, as far as the view has come."""
-    table = projector.live(BudgetsProjection()).draws.name
-    found = projector.fetch(
-        f"SELECT kind, operation_id, amount, holds, since FROM {table} WHERE tenant = :tenant"
-        " AND budget = :budget AND holds <> 'nothing' ORDER BY since, kind, operation_id"
-        " LIMIT :limit",
-        tenant=tenant,
-        budget=key,
-        limit=limit,
-    )
+    """Return what operations hold of a budget, the oldest first, as far as the view has come.
+
+    Raises StoreNotMigrated where nobody has begun the view.
+    """
+    projection = projector.live(BudgetsProjection())
+    with projector.store(projection).reading() as rows:
+        if register.standing(rows, projection) is None:
+            raise StoreNotMigrated(
+                "Nobody has begun the view budgets in this store.",
+                hint="Run `settled projections run budgets`.",
+            )
+        found = rows.fetch(
+            f"SELECT kind, operation_id, amount, holds, since FROM {projection.draws.name}"
+            " WHERE tenant = :tenant AND budget = :budget AND holds <> 'nothing'"
+            " ORDER BY since, kind, operation_id LIMIT :limit",
+            tenant=tenant,
+            budget=key,
+            limit=limit,
+        )
     return [
         Draw(
             Identity.recorded(tenant, row["kind"], row["operation_id"]),

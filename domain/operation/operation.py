@@ -29,12 +29,13 @@ CATEGORY = "operation"
 KNOWN_THERE = ("duplicate", "duplicate_of", "in_progress", "name_taken")
 """Answers by which a provider says that it has had this request, or one under this name."""
 
-HOLDS: dict[str, Holds] = {name: "reserved" for name in LIFECYCLE.states}
+NOTHING_HELD = (ABSENT, "proposed", "rejected", "expired", "cancelled", "failed")
+HOLDS: dict[str, Holds] = {
+    **dict.fromkeys(LIFECYCLE.states, "reserved"),
+    **dict.fromkeys(NOTHING_HELD, "nothing"),
+    **dict.fromkeys(("succeeded", "reversed"), "consumed"),
+}
 """What an operation holds of its budgets in each state: what may have an effect is reserved."""
-HOLDS |= dict.fromkeys(
-    (ABSENT, "proposed", "rejected", "expired", "cancelled", "failed"), "nothing"
-)
-HOLDS |= dict.fromkeys(("succeeded", "reversed"), "consumed")
 
 CLAIM_SECONDS = 60.0
 """How long a claim may stand before its row is looked at again; its worker sends at once."""
