@@ -39,6 +39,7 @@ from settled.domain.journal.unit import (
     Unit,
 )
 from settled.domain.machine.machine import StateMachine
+from settled.domain.machine.tombstone import Tombstone
 from settled.processes.faults import FaultPoint, reach
 from settled.processes.log import logger
 
@@ -114,6 +115,7 @@ class Ledger:
             if not pending:
                 continue
             progress = any(event.progress for event in pending)  # type: ignore[attr-defined]
+            drops_older = isinstance(pending[0], Tombstone)
             events = self.mapper.seal(machine, self.clock.new_ids)
             changes.append(
                 Change(
@@ -122,6 +124,7 @@ class Ledger:
                     events=events,
                     head=head_of(machine, progress),
                     fence=fence if machine is machines[0] else None,
+                    drops_older=drops_older,
                 )
             )
             references += [

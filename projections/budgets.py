@@ -50,7 +50,8 @@ class BudgetsProjection:
     version: int = 1
     name: str = field(default="budgets", init=False)
     topics: tuple[str, ...] = field(
-        default=(ev.Intended.TOPIC, *(kind.TOPIC for kind in _HOLDS_AFTER)), init=False
+        default=(ev.Intended.TOPIC, ev.Purged.TOPIC, *(kind.TOPIC for kind in _HOLDS_AFTER)),
+        init=False,
     )
     on_poison: ClassVar[Policy] = "park"
 
@@ -77,7 +78,12 @@ class BudgetsProjection:
     def apply(self, event: Event, record: RecordedEvent, rows: Rows) -> None:
         """Fold one event."""
         since, version = text_of(record.recorded_at), record.originator_version
-        if not isinstance(event, ev.Intended):
+        if isinstance(event, ev.Purged):
+            # It stands for all that the view has been told before, and may be all that there is.
+            since, holds = text_of(event.left.since), HOLDS[event.left.state]
+        elif isinstance(event, ev.Intended):
+            holds = HOLDS["ready"]
+        else:
             rows.execute(
                 f"UPDATE {self.draws.name} SET holds = :holds, since = :since, version = :version"
                 " WHERE tenant = :tenant AND stream = :stream AND version < :version",
@@ -101,7 +107,7 @@ class BudgetsProjection:
                 kind=event.kind,
                 operation_id=event.identity,
                 amount=one.amount,
-                holds=HOLDS["ready"],
+                holds=holds,
                 since=since,
                 version=version,
             )
