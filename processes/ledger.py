@@ -74,6 +74,8 @@ class Ledger:
         self.queue = queue
         self.mapper = mapper
         self.clock = clock
+        self.committed: Callable[[Unit], None] | None = None
+        """Told of each unit that was committed here; it must neither block nor raise."""
 
     def load(self, tenant: str, stream: UUID) -> StateMachine | None:
         """Fold a stream; None when there is none."""
@@ -131,6 +133,7 @@ class Ledger:
         reach(FaultPoint.BEFORE_COMMIT, name)
         answer = self.queue.submit(unit).result()
         reach(FaultPoint.AFTER_COMMIT, name)
+        self._tell(unit, answer)
         return answer
 
     async def append_durably(self, unit: Unit, retry_seconds: float = 1.0) -> Answer:
@@ -146,7 +149,12 @@ class Ledger:
                 continue
             if not isinstance(answer, Busy):
                 reach(FaultPoint.AFTER_COMMIT, name)
+                self._tell(unit, answer)
                 return answer
+
+    def _tell(self, unit: Unit, answer: Answer) -> None:
+        if self.committed is not None and isinstance(answer, Committed):
+            self.committed(unit)
 
     def begin(self, machine: M, connection: Any = None) -> M:
         """Commit a new stream; where it exists already, return it as it stands.
