@@ -43,7 +43,7 @@ from settled.domain.run.records import (
 from settled.domain.run.recovery import Recovered, recovered
 from settled.domain.run.run import SESSION, TURN, Run
 from settled.processes.faults import FaultPoint, reach
-from settled.processes.ledger import Ledger
+from settled.processes.ledger import ForeignReference, Ledger
 from settled.processes.owned_run import GivenUp, OwnedRun, Parked
 
 T = TypeVar("T")
@@ -478,17 +478,34 @@ class ActiveRun(OwnedRun):
         if call is not None and call.state == "timed_out":
             raise _over(call.level, call_id, call.until)
         if call is None or call.state == "failed":
-            stream = Operation.stream(identity)
-            bound = Bound(kind=identity.kind, operation_id=identity.operation_id, stream=stream)
-            place = await asyncio.to_thread(self._place, bound)
-
-            def bind(run: Run, stamp: Stamp) -> None:
-                run.record(ev.ToolCallBound, stamp, call_id=call_id, operation=bound, place=place)
-
             length = within or self._run.started.session_until - self._ledger.clock.now()
-            name, policy = identity.kind, OnRecovery.RETRY
-            await self._request(Sort.TOOL, call_id, name, policy, digest, None, length, ids, bind)
+            while not await self._bound(call_id, identity, digest, length, ids):
+                pass  # another run had the place in the same moment: the next one is free
         return self._run.calls[call_id]
+
+    async def _bound(
+        self,
+        call_id: str,
+        identity: Identity,
+        digest: str,
+        within: timedelta,
+        ids: Mapping[str, str | None],
+    ) -> bool:
+        stream = Operation.stream(identity)
+        bound = Bound(kind=identity.kind, operation_id=identity.operation_id, stream=stream)
+        place = await asyncio.to_thread(self._place, bound)
+
+        def bind(run: Run, stamp: Stamp) -> None:
+            run.record(ev.ToolCallBound, stamp, call_id=call_id, operation=bound, place=place)
+
+        policy = OnRecovery.RETRY
+        try:
+            await self._request(
+                Sort.TOOL, call_id, identity.kind, policy, digest, None, within, ids, bind
+            )
+        except ForeignReference:
+            return False
+        return True
 
     def _place(self, bound: Bound) -> int | None:
         """Return the first free place among those who are told; None where this run has one."""

@@ -12,10 +12,11 @@ from typing import TypeVar
 
 from settled.domain.clock import Stamp
 from settled.domain.identity import Identity
-from settled.domain.journal.unit import Committed, Invalid, Lost
+from settled.domain.journal.unit import Committed, Invalid, Lost, ReferenceTaken
 from settled.domain.run.records import Wait
 from settled.domain.run.run import Run
 from settled.processes.ledger import Ledger, unanswered
+from settled.processes.log import logger
 
 T = TypeVar("T")
 
@@ -62,10 +63,16 @@ class OwnedRun:
             self._closed = True
 
     def _must_go_on(self) -> None:
-        if self._closed or self._run.epoch != self._epoch or self._run.state != "running":
+        if self._closed:
             raise Overtaken()
+        if self._run.epoch != self._epoch or self._run.state != "running":
+            raise self._overtaken()
         if self._run.cancel_requested:
             raise Withdrawn()
+
+    def _overtaken(self) -> Overtaken:
+        logger("settled.runs").info("overtaken", run=self._run.run_id, epoch=self._epoch)
+        return Overtaken()
 
     async def _do(self, command: Callable[[Run, Stamp], T]) -> T:
         """Record what a command records. Begun, it is done to its end, whatever is cancelled."""
@@ -96,8 +103,8 @@ class OwnedRun:
                     return result
                 await self._reload()
                 if isinstance(answer, Lost):
-                    raise Overtaken()
-                if isinstance(answer, Invalid):
+                    raise self._overtaken()
+                if isinstance(answer, Invalid | ReferenceTaken):
                     raise unanswered(answer)
 
     async def _reload(self) -> None:

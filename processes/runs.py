@@ -197,7 +197,7 @@ class RunManager:
         wait, bound = run.wait, run.wait.operation
         if isinstance(result, BaseException):
             logger("settled.runs").warning("not_looked", run=run.run_id, error=repr(result))
-        if isinstance(result, Seen):
+        if isinstance(result, Seen) and wait.is_over_in(result):
             run.see(stamp, bound, result)
         if run.is_told(wait):
             return
