@@ -57,7 +57,7 @@ class RunView:
 
 def view_of_run(run: Run) -> RunView:
     """Return the picture of a run."""
-    wait = run.wait
+    wait = run.wait if run.state == "waiting" else None
     return RunView(
         tenant=run.tenant,
         kind=run.kind,
@@ -70,7 +70,7 @@ def view_of_run(run: Run) -> RunView:
         agent_build=run.started.agent_build,
         state_version=run.state_version,
         epoch=run.epoch,
-        worker=run.worker,
+        worker=run.worker if run.held else None,
         waits_for=awaited(wait) if wait else None,
         waits_until=wait.until if wait else None,
         session_until=run.started.session_until,

@@ -40,6 +40,7 @@ from settled.processes.wakeups import WakeUps
 from settled.processes.worker import Worker, WorkerSettings
 from settled.projections.operations_view import OperationsView
 from settled.projections.projector import Projector
+from settled.projections.runs import RunsView
 from settled.runs import RunActs, Runs, run_kinds
 
 Managers = Callable[[Ledger], Sequence[ProcessManager]]
@@ -162,8 +163,9 @@ class App:
 
     @property
     def views(self) -> ReadViews:
-        """What can be asked of the views: `app.views.operations`. Raises as `projector` does."""
-        return ReadViews(OperationsView(self.projector(), self.clock))
+        """What can be asked of the views: operations and runs. Raises as `projector` does."""
+        projector = self.projector()
+        return ReadViews(OperationsView(projector, self.clock), RunsView(projector))
 
     def close(self) -> None:
         """Drain the worker, if one runs here, and close the store."""
@@ -195,6 +197,7 @@ class ReadViews:
     """The views that settled brings with it. Somebody has to run their projections."""
 
     operations: OperationsView
+    runs: RunsView
 
 
 async def _close(provider: object) -> None:

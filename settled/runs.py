@@ -10,6 +10,7 @@ from __future__ import annotations
 
 import time
 from collections.abc import Callable, Container, Iterable, Mapping, Sequence
+from contextlib import suppress
 from typing import Any, TypeVar
 
 from settled.domain.clock import Stamp
@@ -21,10 +22,13 @@ from settled.domain.errors import (
     NotPossible,
     ParametersChanged,
     PermissionDenied,
+    StoreTooNew,
     UnknownKind,
     WaitTimeout,
 )
 from settled.domain.identity import Identity, Principal
+from settled.domain.journal.mapper import EventMapper
+from settled.domain.journal.port import Journal
 from settled.domain.journal.unit import Committed, Exists, Stale
 from settled.domain.operation.operation import Operation
 from settled.domain.run import events as ev
@@ -222,7 +226,8 @@ class Runs:
         """
         name = kind if isinstance(kind, str) or kind is None else kind.name
         kinds = [name] if name is not None else list(self._kinds)
-        return listed(self._ledger, tenant, kinds, states, state_version, limit)
+        ledger = self._ledger
+        return listed(ledger.journal, ledger.mapper, tenant, kinds, states, state_version, limit)
 
     def history(self, run: Named, *, by: Principal) -> list[HistoryEntry]:
         """Return every event of a run, in order. Raises NotFound."""
@@ -377,26 +382,32 @@ def run_kinds(runs: Iterable[RunKind], taken: Container[str]) -> dict[str, RunKi
 
 
 def listed(
-    ledger: Ledger,
+    journal: Journal,
+    mapper: EventMapper,
     tenant: str | None,
     kinds: Sequence[str],
     states: Sequence[str],
     state_version: int | None,
     limit: int,
 ) -> list[RunView]:
-    """Return the runs of these kinds that are in one of these states."""
+    """Return the runs of these kinds that are in one of these states.
+
+    What is no run, or cannot be read by this code, is passed by.
+    """
     found: list[RunView] = []
     for kind in kinds:
         after = None
-        while len(found) < limit:
-            rows = ledger.journal.heads(tenant, kind=kind, states=states, after=after)
-            for _, machine in ledger.load_rows(rows):
-                if isinstance(machine, Run) and state_version in (None, machine.state_version):
-                    found.append(view_of_run(machine))
-            if not rows:
-                break
+        while rows := journal.heads(tenant, kind=kind, states=states, after=after):
+            streams = journal.streams([(row.tenant, row.stream) for row in rows])
+            for row in rows:
+                with suppress(StoreTooNew):
+                    machine = mapper.fold(streams[row.stream])
+                    if isinstance(machine, Run) and state_version in (None, machine.state_version):
+                        found.append(view_of_run(machine))
+            if len(found) >= limit:
+                return found[:limit]
             after = rows[-1].tenant, rows[-1].stream
-    return found[:limit]
+    return found
 
 
 def missing_run(identity: Identity) -> NotFound:

@@ -28,6 +28,9 @@ if TYPE_CHECKING:
 WAITERS = "settled:runs"
 """Under this name a run is found by the operations that it is bound to; no provider has it."""
 
+SESSION_OVER = "the deadline of its session passed"
+"""Why a run expired."""
+
 
 class Started(Event):
     """A run is wanted: by whose code, with which input, until when, and how much it may use.
@@ -434,7 +437,7 @@ class Expired(Event):
 
     def apply(self, run: Run) -> None:
         """Fold."""
-        run.last_reason = "the deadline of its session passed"
+        run.last_reason = SESSION_OVER
 
 
 class Replaced(_Ended):

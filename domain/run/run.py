@@ -123,7 +123,7 @@ class Run(StateMachine):
         if self.settled:
             return None
         until = self.started.session_until
-        if self.wait is not None:
+        if self.wait is not None and self.state == "waiting":
             until = min(until, self.wait.until)
         return min(self.due, until)
 

@@ -252,8 +252,9 @@ def _chosen(source: str | None, names: Sequence[str]) -> list[Projecting]:
     from settled.cli.loading import load_projections
     from settled.domain.errors import InvalidInput
     from settled.projections.operations import OperationsProjection
+    from settled.projections.runs import RunsProjection
 
-    declared: list[Projecting] = [OperationsProjection()]
+    declared: list[Projecting] = [OperationsProjection(), RunsProjection()]
     declared += load_projections(source) if source else []
     known = {one.name: one for one in declared}
     unknown = [name for name in names if name not in known]

@@ -259,6 +259,15 @@ def test_an_input_that_nobody_gives_is_due_at_the_deadline() -> None:
     assert running(wait).when(lambda run, stamp: run.next_due()).returned == START + HOUR
 
 
+def test_what_is_put_aside_is_left_alone_until_its_moment() -> None:
+    """The deadline of what it had waited for would make it due all the time."""
+    wait = parked(on="input", key="answer", operation=None, until=START + HOUR, level="call")
+    later = START + 3 * HOUR
+    aside = happened(ev.Suspended, reason="another version", due_at=later, failed=False)
+    run = running(wait, 2 * HOUR).when(lambda run, stamp: _record(run, stamp, aside))
+    run.then_is("suspended", due=later)
+
+
 def test_cancelling_is_asked_of_an_owner_and_done_without_one() -> None:
     """A worker in the middle of a step is not cut off from what it has just done."""
     run = running()
