@@ -47,8 +47,9 @@ def running(settled_: CommandLine, *words: str) -> Generator[subprocess.Popen[st
 
 
 def status(settled_: CommandLine) -> dict[str, Any]:
-    (one,) = settled_("projections", "status", "--json").document["projections"]
-    found: dict[str, Any] = one
+    shown = settled_("projections", "status", "--json").document["projections"]
+    found: dict[str, Any]
+    (found,) = [one for one in shown if one["name"] == "operations"]
     return found
 
 

@@ -42,6 +42,12 @@ def test_a_run_is_seen_decided_and_cancelled(settled_: CommandLine) -> None:
     with App(settled_.url, runs=[agents.support], require_fsync=False) as app:
         app.runs.start("support", "ticket-18", by=by)
     assert "cancelled" in settled_("runs", "cancel", "ticket-18", "--reason", "enough").out
+    assert settled_("replay", "--historical", "--json").document["same"]
+    assert settled_("export", "--all", "--to", "all.jsonl").code == 0
+    copy = CommandLine(f"sqlite:///{settled_.folder}/copy.db", settled_.folder)
+    assert copy("migrate").code == 0
+    assert copy("import", "--from", "all.jsonl", "--json").document["unread"] == []
+    assert copy("runs", "why", "ticket-17").code == 0
     missing = settled_("runs", "show", "ticket-19", "--json")
     assert (missing.code, missing.error["code"]) == (1, "SETTLED-201")
 
