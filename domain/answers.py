@@ -200,7 +200,7 @@ def _identity(kind: Kind[Any]) -> Answer:
 
 
 def survives(store: StoreFacts) -> Answer:
-    """Return where all that is recorded survives: the same for every card."""
+    """Say where everything survives, or what keeps it from that."""
     lines = (f"In {store.name}. A commit has reached its disk before anything is sent.",)
     return Answer(Question.SURVIVES, () if store.problems else lines, store.problems)
 

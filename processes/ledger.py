@@ -39,6 +39,7 @@ from settled.domain.journal.unit import (
     Unit,
 )
 from settled.domain.machine.machine import StateMachine
+from settled.domain.machine.tombstone import Tombstone
 from settled.processes.faults import FaultPoint, reach
 from settled.processes.log import logger
 
@@ -79,6 +80,8 @@ class Ledger:
         self.queue = queue
         self.mapper = mapper
         self.clock = clock
+        self.committed: Callable[[Unit], None] | None = None
+        """Told of each unit that was committed here; it must neither block nor raise."""
 
     def load(self, tenant: str, stream: UUID) -> StateMachine | None:
         """Fold a stream; None when there is none."""
@@ -114,6 +117,7 @@ class Ledger:
             if not pending:
                 continue
             progress = any(event.progress for event in pending)  # type: ignore[attr-defined]
+            drops_older = isinstance(pending[0], Tombstone)
             events = self.mapper.seal(machine, self.clock.new_ids)
             changes.append(
                 Change(
@@ -122,6 +126,7 @@ class Ledger:
                     events=events,
                     head=head_of(machine, progress),
                     fence=fence if machine is machines[0] else None,
+                    drops_older=drops_older,
                 )
             )
             references += [
@@ -141,6 +146,7 @@ class Ledger:
         if uncounted := _uncounted(unit, answer):
             answer = self.queue.submit(uncounted).result()
         reach(FaultPoint.AFTER_COMMIT, name)
+        self._tell(unit, answer)
         return answer
 
     async def append_durably(self, unit: Unit, retry_seconds: float = 1.0) -> Answer:
@@ -158,7 +164,12 @@ class Ledger:
                 unit = uncounted
             elif not isinstance(answer, Busy):
                 reach(FaultPoint.AFTER_COMMIT, name)
+                self._tell(unit, answer)
                 return answer
+
+    def _tell(self, unit: Unit, answer: Answer) -> None:
+        if self.committed is not None and isinstance(answer, Committed):
+            self.committed(unit)
 
     def begin(self, machine: M, connection: Any = None) -> M:
         """Commit a new stream; where it exists already, return it as it stands.

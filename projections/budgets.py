@@ -7,11 +7,13 @@ from dataclasses import dataclass, field, replace
 from typing import ClassVar
 
 from settled.domain.budget import Holds
+from settled.domain.errors import StoreNotMigrated
 from settled.domain.identity import Identity
 from settled.domain.journal.unit import RecordedEvent
 from settled.domain.machine.event import Event
 from settled.domain.operation import events as ev
 from settled.domain.operation.operation import HOLDS
+from settled.projections import register
 from settled.projections.projection import Policy, Rows, Table
 from settled.projections.projector import Projector
 from settled.projections.reading import text_of
@@ -28,9 +30,17 @@ _HOLDS_AFTER: Mapping[type[Event], Holds] = {
 }
 """The events that change what an operation holds, beside Intended, which begins it."""
 
-_COLUMNS = {"tenant": "text", "budget": "text", "stream": "uuid", "kind": "text"}
-_COLUMNS |= {"operation_id": "text", "amount": "number", "holds": "text", "since": "text"}
-_COLUMNS |= {"version": "number"}
+_COLUMNS = {
+    "tenant": "text",
+    "budget": "text",
+    "stream": "uuid",
+    "kind": "text",
+    "operation_id": "text",
+    "amount": "number",
+    "holds": "text",
+    "since": "text",
+    "version": "number",
+}
 
 
 @dataclass(frozen=True)
@@ -40,7 +50,8 @@ class BudgetsProjection:
     version: int = 1
     name: str = field(default="budgets", init=False)
     topics: tuple[str, ...] = field(
-        default=(ev.Intended.TOPIC, *(kind.TOPIC for kind in _HOLDS_AFTER)), init=False
+        default=(ev.Intended.TOPIC, ev.Purged.TOPIC, *(kind.TOPIC for kind in _HOLDS_AFTER)),
+        init=False,
     )
     on_poison: ClassVar[Policy] = "park"
 
@@ -67,7 +78,12 @@ class BudgetsProjection:
     def apply(self, event: Event, record: RecordedEvent, rows: Rows) -> None:
         """Fold one event."""
         since, version = text_of(record.recorded_at), record.originator_version
-        if not isinstance(event, ev.Intended):
+        if isinstance(event, ev.Purged):
+            # It stands for all that the view has been told before, and may be all that there is.
+            since, holds = text_of(event.left.since), HOLDS[event.left.state]
+        elif isinstance(event, ev.Intended):
+            holds = HOLDS["ready"]
+        else:
             rows.execute(
                 f"UPDATE {self.draws.name} SET holds = :holds, since = :since, version = :version"
                 " WHERE tenant = :tenant AND stream = :stream AND version < :version",
@@ -91,7 +107,7 @@ class BudgetsProjection:
                 kind=event.kind,
                 operation_id=event.identity,
                 amount=one.amount,
-                holds=HOLDS["ready"],
+                holds=holds,
                 since=since,
                 version=version,
             )
@@ -108,16 +124,25 @@ class Draw:
 
 
 def draws_on(projector: Projector, tenant: str, key: str, limit: int = 1000) -> list[Draw]:
-    """Return what operations hold of a budget, the oldest first, as far as the view has come."""
-    table = projector.live(BudgetsProjection()).draws.name
-    found = projector.fetch(
-        f"SELECT kind, operation_id, amount, holds, since FROM {table} WHERE tenant = :tenant"
-        " AND budget = :budget AND holds <> 'nothing' ORDER BY since, kind, operation_id"
-        " LIMIT :limit",
-        tenant=tenant,
-        budget=key,
-        limit=limit,
-    )
+    """Return what operations hold of a budget, the oldest first, as far as the view has come.
+
+    Raises StoreNotMigrated where nobody has begun the view.
+    """
+    projection = projector.live(BudgetsProjection())
+    with projector.store(projection).reading() as rows:
+        if register.standing(rows, projection) is None:
+            raise StoreNotMigrated(
+                "Nobody has begun the view budgets in this store.",
+                hint="Run `settled projections run budgets`.",
+            )
+        found = rows.fetch(
+            f"SELECT kind, operation_id, amount, holds, since FROM {projection.draws.name}"
+            " WHERE tenant = :tenant AND budget = :budget AND holds <> 'nothing'"
+            " ORDER BY since, kind, operation_id LIMIT :limit",
+            tenant=tenant,
+            budget=key,
+            limit=limit,
+        )
     return [
         Draw(
             Identity.recorded(tenant, row["kind"], row["operation_id"]),

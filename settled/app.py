@@ -19,6 +19,7 @@ from settled.domain.keys import DerivedKeys
 from settled.domain.kind import Kind
 from settled.domain.notifier import Notifier
 from settled.domain.operation.operation import Operation
+from settled.domain.run.kind import RunKind
 from settled.infrastructure.clock import StoreClock
 from settled.infrastructure.journal.copies import refuse_to_work
 from settled.infrastructure.journal.opening import is_sqlite, open_journal
@@ -35,9 +36,13 @@ from settled.processes.log import logger
 from settled.processes.manager import ProcessManager
 from settled.processes.operations import Desk, Kinds
 from settled.processes.reconciler import Reconciler
+from settled.processes.runs import RunManager
+from settled.processes.wakeups import WakeUps
 from settled.processes.worker import Worker, WorkerSettings
 from settled.projections.operations_view import OperationsView
 from settled.projections.projector import Projector
+from settled.projections.runs import RunsView
+from settled.runs import RunActs, Runs, run_kinds
 
 Managers = Callable[[Ledger], Sequence[ProcessManager]]
 
@@ -50,6 +55,7 @@ class App:
         url: str,
         *,
         kinds: Iterable[Kind[Any]] = (),
+        runs: Iterable[RunKind] = (),
         machines: Iterable[str] = (),
         managers: Managers | None = None,
         notifier: Notifier | None = None,
@@ -58,6 +64,7 @@ class App:
     ) -> None:
         """Open the store. See `settled.open`."""
         self.kinds = Kinds.of(kinds)
+        self.run_kinds = run_kinds(runs, taken=self.kinds.by_name)
         self._url = url
         self.journal = open_journal(
             url,
@@ -74,15 +81,19 @@ class App:
         joiner = Joiner(desk, self.ledger)
         self.operations = Operations(self.ledger, self.kinds, keys, installation, joiner)
         self.budgets = Budgets(self.ledger, self.projector)
+        self.runs = Runs(self.ledger, self.run_kinds, self.operations)
+        self._wakeups = WakeUps(self.ledger)
+        self.ledger.committed = self._wakeups.committed if self.run_kinds else None
         self._managers: list[ProcessManager] = [
             Dispatcher(desk),
             Reconciler(desk),
             Expiry(),
             Escalation(desk, notifier or LogNotifier()),
             joiner,
+            RunManager(self.run_kinds, self.ledger, RunActs(self.operations)),
             *(managers(self.ledger) if managers else ()),
         ]
-        self._served = (*self.kinds.by_name, EVIDENCE, *machines)
+        self._served = (*self.kinds.by_name, EVIDENCE, *self.run_kinds, *machines)
         self._background: BackgroundWorker | None = None
         self._projector: Projector | None = None
         self._mutex = threading.Lock()
@@ -154,8 +165,9 @@ class App:
 
     @property
     def views(self) -> ReadViews:
-        """What can be asked of the views: `app.views.operations`. Raises as `projector` does."""
-        return ReadViews(OperationsView(self.projector(), self.clock))
+        """What can be asked of the views: operations and runs. Raises as `projector` does."""
+        projector = self.projector()
+        return ReadViews(OperationsView(projector, self.clock), RunsView(projector))
 
     def close(self) -> None:
         """Drain the worker, if one runs here, and close the store."""
@@ -164,6 +176,7 @@ class App:
             if background is not None:
                 background.stop()
         finally:
+            self._wakeups.close()
             self.queue.close()
             if self._projector is not None:
                 self._projector.views.close()
@@ -186,6 +199,7 @@ class ReadViews:
     """The views that settled brings with it. Somebody has to run their projections."""
 
     operations: OperationsView
+    runs: RunsView
 
 
 async def _close(provider: object) -> None:
@@ -258,6 +272,7 @@ def open(
     *,
     kinds: Iterable[Kind[Any]] = (),
     worker: bool = False,
+    runs: Iterable[RunKind] = (),
     machines: Iterable[str] = (),
     managers: Managers | None = None,
     notifier: Notifier | None = None,
@@ -267,7 +282,8 @@ def open(
     """Open a store and wire the application around it.
 
     `url` is sqlite:///file.db or postgresql://…; `kinds` are the declared kinds, and with
-    `worker=True` a worker for them runs on a thread of this process. `machines` names the kinds of
+    `worker=True` a worker for them runs on a thread of this process. `runs` are the declared run
+    kinds. `machines` names the kinds of
     your own state machines, `managers` makes their process managers from the ledger. `migrate`
     brings the tables up to this version first; by default that is done for SQLite, and left to
     `settled migrate` for PostgreSQL. `require_fsync=False` takes a PostgreSQL server that may lose
@@ -278,6 +294,7 @@ def open(
     app = App(
         url,
         kinds=kinds,
+        runs=runs,
         machines=machines,
         managers=managers,
         notifier=notifier,

@@ -115,6 +115,7 @@ class Budgets:
         """Return what operations hold of a budget, from the view `budgets`.
 
         Somebody has to run its projection; `settled projections status` says how far it is.
+        Raises StoreNotMigrated where nobody ever has.
         """
         return draws_on(self._projector(), by.tenant, key, limit)
 

@@ -26,7 +26,7 @@ P = TypeVar("P", bound=Params)
 Given = Params | Mapping[str, Any] | str | bytes
 
 OPERATOR = "operator"
-"""The role that may settle by hand, resume and reissue."""
+"""The role that may settle by hand, resume, reissue and purge."""
 
 
 class Commanding:

@@ -31,6 +31,7 @@ from settled.domain.kind import Kind
 from settled.domain.operation import events as ev
 from settled.domain.operation.operation import Operation, intend
 from settled.processes.ledger import unanswered
+from settled.processes.purging import purge
 from settled.projections.history import HistoryEntry, history_of
 from settled.projections.operation_view import OperationView, view_of
 from settled.projections.why import Explanation, why_now
@@ -281,6 +282,25 @@ class Operations(Deciding):
             )
 
         return self._command(identity, command)
+
+    def purge(
+        self, operation: OperationView | Identity, *, by: Principal, reason: str
+    ) -> OperationView:
+        """Drop the details of a settled operation for good: parameters, requests, answers, texts.
+
+        What is left answers a late duplicate, evidence that comes late, and an audit. Purging what
+        is purged already, and to which nothing has happened since, changes nothing. Raises
+        PermissionDenied without the role "operator", TransitionRefused for an open operation, and
+        NotPossible while its provider's contract has a use for the details.
+        """
+        identity = self._identity(operation, by)
+        self._must_be_operator(by, "purge an operation")
+        kind = self._kinds[identity.kind]
+        stamp = self._stamp(by)
+        purged = purge(self._ledger, identity, kind, stamp, reason)
+        if purged is None:
+            raise missing(identity)
+        return view_of(purged)
 
 
 def _must_be_over(machine: Operation, outcome: Outcome, stamp: Stamp) -> None:

@@ -22,7 +22,7 @@ from settled.domain.machine.lifecycle import ABSENT
 from settled.domain.machine.machine import StateMachine
 from settled.domain.operation import events as ev
 from settled.domain.operation.lifecycle import LIFECYCLE
-from settled.domain.operation.terms import Terms
+from settled.domain.operation.terms import PastAttempt, Terms
 from settled.domain.provider import SealedRequest
 from settled.domain.recovery import Situation
 
@@ -30,12 +30,13 @@ CATEGORY = "operation"
 KNOWN_THERE = ("duplicate", "duplicate_of", "in_progress", "name_taken")
 """Answers by which a provider says that it has had this request, or one under this name."""
 
-HOLDS: dict[str, Holds] = {name: "reserved" for name in LIFECYCLE.states}
+NOTHING_HELD = (ABSENT, "proposed", "rejected", "expired", "cancelled", "failed")
+HOLDS: dict[str, Holds] = {
+    **dict.fromkeys(LIFECYCLE.states, "reserved"),
+    **dict.fromkeys(NOTHING_HELD, "nothing"),
+    **dict.fromkeys(("succeeded", "reversed"), "consumed"),
+}
 """What an operation holds of its budgets in each state: what may have an effect is reserved."""
-HOLDS |= dict.fromkeys(
-    (ABSENT, "proposed", "rejected", "expired", "cancelled", "failed"), "nothing"
-)
-HOLDS |= dict.fromkeys(("succeeded", "reversed"), "consumed")
 
 CLAIM_SECONDS = 60.0
 """How long a claim may stand before its row is looked at again; its worker sends at once."""
@@ -64,6 +65,14 @@ class Attempt:
     def __str__(self) -> str:
         """Return what was sent, in words."""
         return f"attempt {self.number} at {self.at.isoformat()}, key {self.key}"
+
+
+KEPT = (
+    *("proposal_version", "approved_by", "approved_version", "approval_consumed", "intended_at"),
+    *("provider_key", "generation", "references", "reference", "reference_is_theirs", "adopted"),
+    *("contradicted", "disputed", "cancel_requested", "requirement", "declined"),
+)
+"""What a purge leaves as it is, under the same name in `Remains`."""
 
 
 class Operation(StateMachine):
@@ -116,6 +125,7 @@ class Operation(StateMachine):
         self.last_absent_at: datetime | None = None
         self.accepted_at: datetime | None = None
         self.reference: str | None = None
+        self.references: tuple[tuple[str, str], ...] = ()  # all that were ever its own
         self.reference_is_theirs = False  # named by a refusal, and not compared yet
         self.receipt: dict[str, Any] | None = None
         self.owner_name: str | None = None
@@ -127,6 +137,8 @@ class Operation(StateMachine):
         self.last_reason: str | None = None
         self.last_rule: str | None = None
         self.due: datetime | None = None
+        self.purged_at: datetime | None = None
+        self.purged_events = 0  # how many went then
 
     # What is read.
 
@@ -308,6 +320,14 @@ class Operation(StateMachine):
                 hint="Settle it as succeeded or as failed; for another effect begin an operation.",
             )
 
+    def must_not_be_purged(self) -> None:
+        """Refuse to begin anew what nobody knows the parameters of any more."""
+        if isinstance(self.terms, ev.Purged):
+            raise TransitionRefused(
+                "Its details were purged, so there is nothing that could be sent again.",
+                hint="Begin a new operation.",
+            )
+
     # Folding, called by the events.
 
     def enter(self, state: str, event: Event) -> None:
@@ -392,7 +412,10 @@ class Operation(StateMachine):
         if reference is None or (reference == self.reference and not self.reference_is_theirs):
             return
         self.reference, self.reference_is_theirs = reference, False
-        self.new_references.append((self.terms.provider, reference))
+        named = (self.terms.provider, reference)
+        self.new_references.append(named)
+        if named not in self.references:
+            self.references += (named,)
 
     def take_answer(self, answered: str | None, reference: str | None) -> None:
         """Remember what a look-up says about the effect."""
@@ -464,11 +487,44 @@ class Operation(StateMachine):
         self.notified = 0
         self.due = next_at
 
+    def take_remains(self, event: ev.Purged) -> None:
+        """Be what is left of it. Of requests, receipts and words nothing is."""
+        left = event.left
+        self.terms = event
+        self.state, self.since = left.state, left.since
+        self.purged_at, self.purged_events = event.timestamp, event.events
+        for name in KEPT:
+            setattr(self, name, getattr(left, name))
+        if left.give_up_at is not None:
+            self.give_up_at = left.give_up_at
+        self.attempts = tuple(_past(attempt) for attempt in left.attempts)
+        self.evidence_keys = frozenset(left.evidence_keys)
+        self.told = frozenset(left.told)
+        self.authors, self.decisions = frozenset(left.authors), left.decisions
+        self.new_references += left.references
+        self.last_rule = left.rule
+
     def close(self, reason: str | None) -> None:
         """Remember why it ended."""
         self.worker = None
         self.last_reason = reason
         self.due = None
+
+
+def _past(left: PastAttempt) -> Attempt:
+    """Return an attempt as far as it is still known: no later request counts as equal to it."""
+    return Attempt(
+        number=left.number,
+        at=left.at,
+        key=left.key,
+        may_arrive_until=left.may_arrive_until,
+        scope=(),
+        credential_fingerprint="",
+        request_digest="",
+        generation=left.generation,
+        out=left.out,
+        counts=left.counts,
+    )
 
 
 def fields(terms: Terms) -> dict[str, Any]:

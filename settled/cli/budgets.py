@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 import click
 
@@ -16,6 +16,7 @@ from settled.cli.options import (
     url_option,
 )
 from settled.cli.output import document_of, print_json, print_table
+from settled.domain.errors import StoreNotMigrated
 
 if TYPE_CHECKING:
     from settled.budgets import BudgetView
@@ -62,13 +63,19 @@ def show(budget: str, url: str, tenant: str, as_json: bool) -> None:
     by = Principal(tenant, "reader")
     with opened_app(url, accept_unsafe_store=True) as app:
         found = app.budgets.get(budget, by=by)
-        draws = app.budgets.draws(budget, by=by)
+        try:
+            draws = app.budgets.draws(budget, by=by)
+        except StoreNotMigrated:
+            draws = None
     if as_json:
-        operations = [document_of(one.identity) | document_of(one) for one in draws]
+        operations = [document_of(one.identity) | document_of(one) for one in draws or ()]
         print_json(_document(found) | {"draws": operations})
         return
     print_table(_COLUMNS, [_row(found)])
-    if draws:
+    if draws is None:
+        begin = "run `settled projections run budgets`"
+        click.echo(f"\nNobody has begun the view budgets in this store: {begin}.")
+    elif draws:
         click.echo()
         rows = [
             (
@@ -136,5 +143,5 @@ def _row(one: BudgetView) -> tuple[str, ...]:
     return (one.key, *(one.words(amount) for amount in amounts))
 
 
-def _document(one: BudgetView) -> dict[str, object]:
+def _document(one: BudgetView) -> dict[str, Any]:
     return document_of(one) | {"remaining": one.remaining}

@@ -113,6 +113,11 @@ def _reissued(fields: Fields) -> str:
     return f"generation {fields['generation']}, key {key}: {fields['reason']}{before}"
 
 
+def _purged(fields: Fields) -> str:
+    left, went = fields["left"], counted(fields["events"], "event")
+    return f"{left['state']} since {left['since']}; {went} went: {fields['reason']}"
+
+
 _TELLERS: Mapping[str, Callable[[Fields], str]] = {
     "Proposed": _terms,
     "Revised": _revised,
@@ -126,5 +131,6 @@ _TELLERS: Mapping[str, Callable[[Fields], str]] = {
     "Contradicted": _handed_over,
     "OwnerNotified": _notified,
     "Reissued": _reissued,
+    "Purged": _purged,
 }
 """Event -> what it says; of any other, its reason."""

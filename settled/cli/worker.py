@@ -62,7 +62,7 @@ def worker(
     standard output says that it works; the log goes to standard error.
     """
     from settled.app import App
-    from settled.cli.loading import load_kinds
+    from settled.cli.loading import load_declared
     from settled.cli.logs import configure_logging
     from settled.processes.worker import WorkerSettings
 
@@ -75,9 +75,11 @@ def worker(
         idle_seconds=idle_seconds,
         drain_seconds=drain_seconds,
     )
+    kinds, runs = load_declared(kinds_from)
     with App(
         url,
-        kinds=load_kinds(kinds_from),
+        kinds=kinds,
+        runs=runs,
         notifier=_notifier(notify_command),
         migrate=False,
         require_fsync=not accept_unsafe_store,
@@ -122,7 +124,7 @@ def _announce(app: App, name: str, before: set[int], as_json: bool, over: thread
             break
     else:
         return
-    kinds = sorted(app.kinds.by_name)
+    kinds = sorted([*app.kinds.by_name, *app.run_kinds])
     if as_json:
         ready = {"ready": True, "worker": name, "pid": os.getpid(), "kinds": kinds}
         print_json(ready, one_line=True)

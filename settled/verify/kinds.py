@@ -307,6 +307,21 @@ rechecked_lookup = _kind(
 asked = _kind("asked", FULL, revalidate=_ask_the_provider)
 """Stays claimed for as long as the provider does not answer what is asked before the dispatch."""
 
+forgetful = _kind(
+    "forgetful",
+    replace(
+        FULL,
+        retention=Retention(
+            RetentionKind.FIXED,
+            timedelta(seconds=1.5),
+            Anchor.FIRST_SENT,
+            timedelta(milliseconds=100),
+        ),
+        outcomes=replace(FULL.outcomes, max_pending=None),
+    ),
+)
+"""Whose provider has a use for an operation's details for a second and a half, and no longer."""
+
 durable = _kind("durable", FULL, within=timedelta(days=2))
 hasty = _kind("hasty", FULL, call_timeout=timedelta(seconds=0.8))
 """Gives up before a slow provider has answered."""

@@ -43,9 +43,13 @@ def running(settled_: CommandLine, *words: str) -> Generator[subprocess.Popen[st
 
 
 def status(settled_: CommandLine) -> dict[str, Any]:
-    (one,) = settled_("projections", "status", "--json").document["projections"]
-    found: dict[str, Any] = one
-    return found
+    return operations_in(settled_("projections", "status", "--json").document["projections"])
+
+
+def operations_in(found: list[dict[str, Any]]) -> dict[str, Any]:
+    """Return what is said of the operations view; that of budgets is there too."""
+    (one,) = (one for one in found if one["name"] == "operations")
+    return one
 
 
 def said(process: subprocess.Popen[str], event: str) -> None:
@@ -62,9 +66,8 @@ def until_caught_up(settled_: CommandLine) -> dict[str, Any]:
     give_up_at = elapsed_seconds() + PATIENCE_SECONDS
     while True:
         found = settled_("projections", "status", "--json").document["projections"]
-        if found and not found[0]["behind"]:
-            one: dict[str, Any] = found[0]
-            return one
+        if found and not any(one["behind"] for one in found):
+            return operations_in(found)
         assert elapsed_seconds() < give_up_at, found
         time.sleep(0.05)
 

@@ -34,10 +34,15 @@ the first decision stands: approved by alan
 proposed 2 Refund 20.00 USD for order-73
 {'amount': '20.00 USD'}
 """
+RAN = """\
+waiting for a decision on version 1 of refund refund-request-9
+completed | succeeded re_1, satisfied: yes | {'tokens': 9300, 'calls': 18}
+"""
 PRINTED = {
     "README.md": "succeeded re_1\n",
     "docs/approvals.md": DECIDED,
     "docs/projections.md": VIEWED,
+    "docs/runs.md": RAN,
 }
 """What a document's snippets print, where it says so or leaves no doubt."""
 

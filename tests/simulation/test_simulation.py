@@ -157,6 +157,7 @@ def test_taking_not_found_for_a_proof_is_noticed(monkeypatch: pytest.MonkeyPatch
     claimed = (
         "ConfirmedAbsent beside",
         "ConfirmedAbsent while",
+        "Dispatching beside an effect",
         "ends failed, ",
         "ends cancelled, ",
     )
