@@ -25,7 +25,11 @@ refund-request-9 ready Refund 30.00 USD for order-79 | a worker sends it
 refund ready 2
 0 unknown
 """
-PRINTED = {"README.md": "succeeded re_1\n", "docs/projections.md": VIEWED}
+PRINTED = {
+    "README.md": "succeeded re_1\n",
+    "docs/projections.md": VIEWED,
+    "docs/versions.md": "['acme/refund@1/stripe', 'acme/refund@2/stripe']\n",
+}
 """What a document's snippets print, where it says so or leaves no doubt."""
 
 
