@@ -122,7 +122,7 @@ def test_work_that_a_running_worker_knows(begun: CommandLine, other: str) -> Non
             workers = begun("doctor", "--json").document["workers"]
             assert {row["name"] for row in workers} == {"old", "new"}
             (new,) = [row for row in workers if row["name"] == "new"]
-            assert [route for route in new["serves"] if "@" in route] == ["email@1/email"]
+            assert [route for route in new["serves"] if "@" in route] == ["email@1/smtp"]
 
 
 def test_what_still_needs_a_version(begun: CommandLine) -> None:
