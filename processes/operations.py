@@ -14,7 +14,7 @@ from functools import partial
 from typing import Any
 
 from settled.domain.clock import Clock, Stamp
-from settled.domain.errors import SettledError, StoreError, StoreTooNew
+from settled.domain.errors import InvalidParams, SettledError, StoreError, StoreTooNew, UnknownKind
 from settled.domain.kind import Kind
 from settled.domain.kinds import Kinds
 from settled.domain.operation import events as ev
@@ -124,8 +124,8 @@ class Desk:
         return self._sealed(kind, operation)
 
     def _sealed(self, kind: Kind[Any], operation: Operation) -> tuple[SealedRequest, Params]:
+        params = self.params(kind, operation)
         try:
-            params = self.params(kind, operation)
             identity, key = operation.business_identity, operation.provider_key
             return kind.provider.seal(identity, key, params, self.secret), params
         except Exception as error:
@@ -156,10 +156,20 @@ class Desk:
         return Perform(Work.LOOKUP, kind.name, ask, self._found, self._late)
 
     def params(self, kind: Kind[Any], operation: Operation) -> Any:
-        """Return the parameters that were authorised."""
+        """Return the parameters that were authorised.
+
+        Raises UnknownKind where this code has others under that version: it is not for this code.
+        """
         assert operation.terms.params is not None, "open operations keep their parameters"
-        model = model_of_version(kind.params, operation.terms.params_version)
-        return thaw(model, operation.terms.params.encode())
+        try:
+            model = model_of_version(kind.params, operation.terms.params_version)
+            return thaw(model, operation.terms.params.encode())
+        except InvalidParams as error:
+            raise UnknownKind(
+                f"The parameters of {operation.label} are not those of {kind.route} as it is"
+                f" declared here. {error.message}",
+                hint="Raise the version of a kind with its parameters.",
+            ) from error
 
     def _replied(self, operation: Operation, result: Any, stamp: Stamp) -> None:
         kind = self.kinds.serving(operation)

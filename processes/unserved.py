@@ -10,15 +10,17 @@ from collections import Counter
 from collections.abc import Collection, Iterator, Sequence
 from dataclasses import dataclass
 from datetime import UTC, datetime
+from itertools import islice
 
 from settled.domain.errors import UnknownKind
 from settled.domain.journal.port import AgendaRow, Journal, WorkerRow
 from settled.domain.route import Route, serves
 
 SHOWN = 5
-"""How many operations of a route are named; all are counted."""
+"""How many operations of a route are named."""
 
 _PAGE = 500
+_COUNTED = 1_000
 EVER = datetime(9999, 1, 1, tzinfo=UTC)
 """Whatever is open is due before this."""
 
@@ -50,24 +52,29 @@ class Waiting:
 
 
 def waiting(journal: Journal) -> list[Waiting]:
-    """Return all that is open, by route."""
-    return _waiting(journal, journal.open_lanes())
+    """Return all that is open, by route. Of a route a thousand are counted."""
+    return _waiting(journal, journal.open_lanes(), most=_COUNTED)
 
 
 def waiting_for(journal: Journal, kind: str, version: int) -> list[Waiting]:
-    """Return what is open under one version of a kind, by provider."""
+    """Return what is open under one version of a kind, by provider: all of it is counted."""
     wanted = (kind, version)
     lanes = [(lane, Route.of_lane(lane)) for lane in journal.open_lanes()]
     return _waiting(journal, [lane for lane, at in lanes if (at.kind, at.version) == wanted])
 
 
-def unserved(journal: Journal, served: Collection[str] = ()) -> list[Waiting]:
-    """Return what is open on routes that are not among `served`, nor served by a running worker.
+def unserved_lanes(journal: Journal, served: Collection[str]) -> list[str]:
+    """Return the lanes with open work that neither `served` nor a running worker leads to.
 
-    It asks for the rows of those routes alone, and is cheap while there are none.
+    Cheap, however much is open: no row of the agenda is counted.
     """
     known = {*served, *(route for row in _running(journal) for route in row.serves)}
-    return _waiting(journal, [lane for lane in journal.open_lanes() if not serves(lane, known)])
+    return [lane for lane in journal.open_lanes() if not serves(lane, known)]
+
+
+def unserved(journal: Journal, served: Collection[str]) -> list[Waiting]:
+    """Return what is open in those lanes, by route. Of a route a thousand are counted."""
+    return _waiting(journal, unserved_lanes(journal, served), most=_COUNTED)
 
 
 def must_be_served(journal: Journal, served: Collection[str]) -> None:
@@ -82,11 +89,11 @@ def must_be_served(journal: Journal, served: Collection[str]) -> None:
         )
 
 
-def open_rows(journal: Journal, lane: str) -> Iterator[AgendaRow]:
+def open_rows(journal: Journal, lane: str, page: int = _PAGE) -> Iterator[AgendaRow]:
     """Yield the open rows of a lane, a page at a time."""
     tenant = lane.partition("/")[0]
     after = None
-    while rows := journal.heads(tenant, lane=lane, overdue_at=EVER, after=after, limit=_PAGE):
+    while rows := journal.heads(tenant, lane=lane, overdue_at=EVER, after=after, limit=page):
         yield from rows
         after = rows[-1].tenant, rows[-1].stream
 
@@ -95,7 +102,7 @@ def _running(journal: Journal) -> list[WorkerRow]:
     return [row for row in journal.workers() if not row.lapsed]
 
 
-def _waiting(journal: Journal, lanes: Sequence[str]) -> list[Waiting]:
+def _waiting(journal: Journal, lanes: Sequence[str], most: int | None = None) -> list[Waiting]:
     by_route: dict[Route, list[str]] = {}
     for lane in lanes:
         by_route.setdefault(Route.of_lane(lane), []).append(lane)
@@ -104,7 +111,8 @@ def _waiting(journal: Journal, lanes: Sequence[str]) -> list[Waiting]:
     for route, its_lanes in sorted(by_route.items(), key=lambda one: str(one[0])):
         states: Counter[str] = Counter()
         named: list[str] = []
-        for row in (row for lane in its_lanes for row in open_rows(journal, lane)):
+        rows = (row for lane in its_lanes for row in open_rows(journal, lane, most or _PAGE))
+        for row in islice(rows, most):
             states[row.state] += 1
             if len(named) < SHOWN:
                 named.append(f"{row.tenant}/{row.kind}/{row.identity}")

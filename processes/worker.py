@@ -27,12 +27,13 @@ from settled.domain.errors import (
 from settled.domain.journal.mapper import READER
 from settled.domain.journal.port import AgendaRow, Committer, Membership, Watch
 from settled.domain.machine.machine import StateMachine
+from settled.domain.route import Route
 from settled.processes.faults import FaultPoint, reach
 from settled.processes.ledger import Ledger
 from settled.processes.log import logger
 from settled.processes.manager import Position, ProcessManager
 from settled.processes.runner import Runner
-from settled.processes.unserved import unserved
+from settled.processes.unserved import unserved_lanes
 
 ANCHOR_SECONDS = 1.0
 """How often it is noted outside the database how far the log has come."""
@@ -159,8 +160,9 @@ class Heart(threading.Thread):
 
     def _name_unserved(self) -> None:
         """Say what nobody works on any more: whoever did may have been stopped since."""
-        for alone in unserved(self._ledger.journal, self._served):
-            self._log.error("nobody_serves", route=alone.route, open=alone.count, named=alone.named)
+        lanes = unserved_lanes(self._ledger.journal, self._served)
+        for route in sorted({str(Route.of_lane(lane)) for lane in lanes}):
+            self._log.error("nobody_serves", route=route)
 
     def stop(self) -> None:
         """Stop beating and wait for the last beat."""

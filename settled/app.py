@@ -7,6 +7,7 @@ import inspect
 import signal
 import threading
 from collections.abc import Callable, Coroutine, Iterable, Sequence
+from contextlib import suppress
 from dataclasses import dataclass, replace
 from types import TracebackType
 from typing import Any, Self
@@ -251,7 +252,8 @@ class BackgroundWorker(threading.Thread):
     def stop(self) -> None:
         """Drain and end; raises what the worker failed with."""
         if self.is_alive() and self._worker is not None:
-            self._loop.call_soon_threadsafe(self._worker.stop)
+            with suppress(RuntimeError):  # the loop is closed: the worker has ended by itself
+                self._loop.call_soon_threadsafe(self._worker.stop)
         self.join()
         if self._failed is not None:
             raise self._failed

@@ -153,6 +153,21 @@ def test_another_provider_under_the_same_version_is_other_work(store_url: str) -
         assert done(app, old).state == "succeeded"
 
 
+def test_parameters_that_old_code_cannot_read_are_left_to_new_code(
+    store_url: str, caplog: pytest.LogCaptureFixture
+) -> None:
+    """Somebody has added a field and left the version: old workers send nothing of it."""
+    unraised = kind(1, MailParams2)
+    with release(store_url, unraised) as app:
+        new = intend(app, copy_to="grace@acme.example")
+    with release(store_url, OLD, works=True) as app:
+        assert done(app, intend(app, "mail-2")).state == "succeeded"
+        eventually(lambda: "left_to_others" in caplog.text and row_of(app).owner is None)
+        assert (row_of(app).takes, row_of(app).version) == (0, 1)
+    with release(store_url, unraised, works=True) as app:
+        assert done(app, new).receipt == {"params": "MailParams2"}
+
+
 # Nothing waits in silence.
 
 
@@ -199,7 +214,7 @@ def test_a_worker_names_what_nobody_serves_any_more(
         eventually(lambda: "nobody_serves" in caplog.text)
     told = next(one for one in caplog.records if "nobody_serves" in one.getMessage())
     assert told.levelname == "ERROR"
-    assert "route='mail@1/mail' open=1 named=('acme/mail/mail-1',)" in told.getMessage()
+    assert "route='mail@1/mail'" in told.getMessage()
 
 
 # Duplicates, decisions and revisions across versions.
