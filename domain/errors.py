@@ -142,6 +142,12 @@ class DecisionRefused(NotPossible):
     code = 205
 
 
+class BudgetExceeded(NotPossible):
+    """A budget has less left than the operation needs."""
+
+    code = 206
+
+
 class StoreError(SettledError):
     """The database cannot serve, or must not."""
 

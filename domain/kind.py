@@ -9,11 +9,13 @@ from __future__ import annotations
 
 import math
 import string
+from collections import Counter
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 from datetime import timedelta
 from typing import Any, Generic, TypeVar
 
+from settled.domain.budget import Budget, Reservation
 from settled.domain.digest import Mode, digest
 from settled.domain.errors import InvalidKind
 from settled.domain.identity import Identity
@@ -40,6 +42,7 @@ class Kind(Generic[P]):
     byte. `approvers` are the roles of which one must approve; empty means nobody has to.
     `version` is raised with whatever code of before must not act on; a worker serves several
     versions of a kind where several are declared.
+    `budgets` are what its operations draw on together.
     """
 
     name: str
@@ -52,6 +55,7 @@ class Kind(Generic[P]):
     call_timeout: timedelta = timedelta(seconds=30)
     permit: timedelta = timedelta(seconds=5)
     approvers: frozenset[str] = frozenset()
+    budgets: tuple[Budget, ...] = ()
     decide_within: timedelta = timedelta(days=7)
     revalidate: Revalidation | None = None
     notify_every: timedelta = timedelta(hours=4)
@@ -83,6 +87,8 @@ class Kind(Generic[P]):
                 f"{self.name}: the label names {', '.join(sorted(unknown))}, "
                 f"which {self.params.__name__} does not have."
             )
+        for budget in self.budgets:
+            budget.check(self.name, self.params)
 
     @property
     def route(self) -> str:
@@ -110,7 +116,19 @@ class Kind(Generic[P]):
             call_timeout_seconds=self.call_timeout.total_seconds(),
             permit_seconds=self.permit.total_seconds(),
             origin=dict(origin),
+            reserves=self.reserves(params),
         )
+
+    def reserves(self, params: P) -> tuple[Reservation, ...]:
+        """Return what an operation with these parameters takes of budgets, one entry a budget."""
+        if not self.budgets:
+            return ()
+        fields = {name: getattr(params, name) for name in type(params).model_fields}
+        amounts: Counter[str] = Counter()
+        for budget in self.budgets:
+            if (drawn := budget.draw(fields)) is not None:
+                amounts[drawn.key] += drawn.amount
+        return tuple(Reservation(key=key, amount=amounts[key]) for key in sorted(amounts))
 
     def describe(self, params: P) -> str:
         """Return the label with the parameters filled in."""

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+from collections.abc import Mapping
 from dataclasses import dataclass
 from datetime import timedelta
 from functools import partial
@@ -12,6 +13,7 @@ from uuid import UUID
 from settled.domain.clock import Stamp
 from settled.domain.identity import Identity
 from settled.domain.inbox import Evidence, Joined, Lapsed, NotFoundYet, Testimony
+from settled.domain.kind import Kind
 from settled.domain.machine.machine import StateMachine
 from settled.domain.operation.evidence import admit
 from settled.domain.operation.operation import Operation
@@ -54,7 +56,7 @@ class Joiner:
         def command(operation: Operation, foreign: bool = False) -> None:
             kind = self.desk.kinds.judging(operation)
             contract = kind.provider.contract
-            finding = said.finding(contract, fields_of(self.desk.params(kind, operation)))
+            finding = said.finding(contract, self._intended(kind, operation))
             told = understood(Foreign(finding) if foreign else finding, Via.WEBHOOK)
             admit(operation, contract, told, stamp, timedelta())
 
@@ -63,6 +65,12 @@ class Joiner:
         except ForeignReference:
             self.ledger.execute(said.tenant, stream, partial(command, foreign=True))
         return stream
+
+    def _intended(self, kind: Kind[Any], operation: Operation) -> Mapping[str, Any]:
+        """Return what an echo is compared with: nothing, once the details are purged."""
+        if operation.terms.params is None:
+            return {}
+        return fields_of(self.desk.params(kind, operation))
 
     def _find(self, said: Testimony) -> UUID | None:
         if said.kind and said.operation_id:

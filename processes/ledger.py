@@ -5,12 +5,15 @@ from __future__ import annotations
 import asyncio
 from collections.abc import Callable, Iterator, Sequence
 from concurrent.futures import Future
+from dataclasses import replace
 from datetime import datetime
 from typing import Any, Protocol, TypeVar
 from uuid import UUID
 
+from settled.domain.budget import amount_in_words
 from settled.domain.clock import Clock, Stamp
 from settled.domain.errors import (
+    BudgetExceeded,
     DeclarationError,
     NotFound,
     NotPossible,
@@ -26,14 +29,17 @@ from settled.domain.journal.unit import (
     Change,
     Committed,
     Exists,
+    GuardChange,
     Head,
     Invalid,
     Reference,
     ReferenceTaken,
+    Refused,
     Stale,
     Unit,
 )
 from settled.domain.machine.machine import StateMachine
+from settled.domain.machine.tombstone import Tombstone
 from settled.processes.faults import FaultPoint, reach
 from settled.processes.log import logger
 
@@ -103,11 +109,13 @@ class Ledger:
         """
         changes: list[Change] = []
         references: list[Reference] = []
+        guards: list[GuardChange] = []
         for machine in machines:
             pending = list(machine.pending_events)
             if not pending:
                 continue
             progress = any(event.progress for event in pending)  # type: ignore[attr-defined]
+            drops_older = isinstance(pending[0], Tombstone)
             events = self.mapper.seal(machine, self.clock.new_ids)
             changes.append(
                 Change(
@@ -116,6 +124,7 @@ class Ledger:
                     events=events,
                     head=head_of(machine, progress),
                     fence=fence if machine is machines[0] else None,
+                    drops_older=drops_older,
                 )
             )
             references += [
@@ -123,13 +132,17 @@ class Ledger:
                 for provider, reference in machine.new_references
             ]
             machine.new_references.clear()
-        return Unit(machines[0].tenant, tuple(changes), references=tuple(references))
+            guards += machine.new_guards
+            machine.new_guards.clear()
+        return Unit(machines[0].tenant, tuple(changes), tuple(guards), tuple(references))
 
     def append(self, unit: Unit) -> Answer:
         """Commit a unit and wait for the answer."""
         name = last_event(unit)
         reach(FaultPoint.BEFORE_COMMIT, name)
         answer = self.queue.submit(unit).result()
+        if uncounted := _uncounted(unit, answer):
+            answer = self.queue.submit(uncounted).result()
         reach(FaultPoint.AFTER_COMMIT, name)
         return answer
 
@@ -144,7 +157,9 @@ class Ledger:
                 logger("settled.ledger").warning("not_committed", error=str(error))
                 await asyncio.sleep(retry_seconds)
                 continue
-            if not isinstance(answer, Busy):
+            if uncounted := _uncounted(unit, answer):
+                unit = uncounted
+            elif not isinstance(answer, Busy):
                 reach(FaultPoint.AFTER_COMMIT, name)
                 return answer
 
@@ -163,7 +178,7 @@ class Ledger:
         if isinstance(answer, Committed):
             return machine
         if not isinstance(answer, Exists):
-            raise unanswered(answer)
+            raise self._unanswered(unit, answer)
         existing = self.load(machine.tenant, machine.id)
         if existing is None:
             raise NotPossible(
@@ -200,17 +215,47 @@ class Ledger:
             result = command(machine)
             if not machine.pending_events:
                 return machine, result
-            answer = self.append(self.unit(machine))
+            unit = self.unit(machine)
+            answer = self.append(unit)
             if isinstance(answer, Committed):
                 return machine, result
             if not isinstance(answer, Stale):
-                raise unanswered(answer)
+                raise self._unanswered(unit, answer)
+
+    def _unanswered(self, unit: Unit, answer: Answer) -> Exception:
+        """Return the error for an answer to a unit that a person asked for."""
+        if not isinstance(answer, Refused):
+            return unanswered(answer)
+        if self.journal.guard(unit.tenant, answer.key) is None:
+            return BudgetExceeded(
+                f"Nobody has said what the budget {answer.key} allows.",
+                hint=f"settled budgets allow {answer.key!r} …, or app.budgets.allow(…).",
+            )
+        left = amount_in_words(answer.key, answer.remaining)
+        wanted = sum(one.amount for one in unit.guards if one.key == answer.key)
+        return BudgetExceeded(
+            f"The budget {answer.key} has {left} left, and this needs "
+            f"{amount_in_words(answer.key, wanted)}.",
+            hint="Nothing was written. What others have reserved comes back when they fail.",
+        )
 
     def stamp(
         self, actor: str, correlation: str | None = None, causation: UUID | None = None
     ) -> Stamp:
         """Return a stamp of now."""
         return Stamp(self.clock.now(), actor, correlation, causation)
+
+
+def _uncounted(unit: Unit, answer: Answer) -> Unit | None:
+    """Return the unit without its guard rows, where what it says has happened all the same.
+
+    Only a reservation can be refused. What became of an operation is recorded whatever the rows
+    say; that they are out of step with the log (by hand, or because they are lost) is said aloud.
+    """
+    if not isinstance(answer, Refused) or any(one.act == "reserve" for one in unit.guards):
+        return None
+    logger("settled.ledger").error("budget_out_of_step", tenant=unit.tenant, budget=answer.key)
+    return replace(unit, guards=())
 
 
 def last_event(unit: Unit) -> str:

@@ -16,6 +16,7 @@ from uuid import UUID
 from settled.domain.contract.vocabulary import ProviderContract
 from settled.domain.errors import NotPossible
 from settled.domain.identity import Identity
+from settled.domain.journal.gone import is_purged
 from settled.domain.journal.mapper import READER, EventMapper
 from settled.domain.journal.port import AgendaRow, Journal
 from settled.domain.journal.unit import Head, RecordedEvent
@@ -26,6 +27,7 @@ from settled.domain.machine.machine import StateMachine
 from settled.domain.operation.deciding_again import Decision, decided_again, fold
 from settled.domain.operation.operation import Operation
 from settled.domain.provider import Call, Finding, Lookup, Provider, SealedRequest
+from settled.domain.purges import Purges as Purges  # imported, it declares its events
 from settled.processes.ledger import head_of
 from settled.processes.unserved import EVER
 
@@ -177,8 +179,8 @@ def _odd(odd: Odd, row: AgendaRow, message: str, version: int | None = None) -> 
 def _without_head(journal: Journal, heads: int) -> Iterator[Oddity]:
     """Find streams of the log that the agenda has lost.
 
-    Each stream has one first event, so counting those is enough while nothing is lost; only where
-    the log has more is the agenda asked stream by stream.
+    Each stream has one first event, which is its Purged once it was purged, so counting those is
+    enough while nothing is lost; only where the log has more is the agenda asked stream by stream.
     """
     if sum(1 for _ in _first_events(journal)) <= heads:
         return
@@ -195,7 +197,11 @@ def _first_events(journal: Journal) -> Iterator[RecordedEvent]:
     after, more = 0, True
     while more:
         page = journal.read(after, 10 * PAGE)
-        yield from (event for event in page.events if event.originator_version == 1)
+        yield from (
+            event
+            for event in page.events
+            if event.originator_version == 1 or is_purged(event.topic)
+        )
         more, after = page.more, page.upto
 
 

@@ -47,6 +47,9 @@ ENROL_RETRY_SECONDS = 0.5
 LONGEST_BACKOFF_SECONDS = 30.0
 """The longest that a row is kept back after its step failed."""
 
+AGAIN_SECONDS = 0.001
+"""How soon a worker that was woken and found nothing looks again; then twice as late each time."""
+
 GATHER_SECONDS = 0.005
 """How long a worker that is nearly full waits for more places before it claims again."""
 
@@ -250,7 +253,7 @@ class Worker:
         runner = Runner(self.ledger, self.managers, position)
         log = logger("settled.worker").bind(worker=settings.name, epoch=membership.epoch)
         log.info("working", kinds=list(settings.kinds))
-        pulse = asyncio.create_task(_beat(heart.pulse))
+        pulse = asyncio.create_task(_beat(heart.pulse, heart.pause_seconds / 2))
         watching = asyncio.ensure_future(asyncio.to_thread(self._watch, stir))
         try:
             await self._loop(runner, membership.epoch, heart)
@@ -302,7 +305,7 @@ class Worker:
                 pause_seconds = 0.0
                 await self._begin(runner, epoch, rows)
                 continue
-            pause_seconds = min(max(2 * pause_seconds, 0.005), settings.idle_seconds)
+            pause_seconds = min(max(2 * pause_seconds, AGAIN_SECONDS), settings.idle_seconds)
             if await self._pause(pause_seconds):
                 # By the store's clock, what was just committed may be due in a moment only.
                 pause_seconds = 0.0
@@ -430,8 +433,8 @@ def _release(committer: Committer, *, epoch: int, rows: Sequence[AgendaRow], cou
     committer.release(epoch=epoch, rows=rows, counted=counted)
 
 
-async def _beat(pulse: threading.Event) -> None:
+async def _beat(pulse: threading.Event, pause_seconds: float) -> None:
     """Show the heartbeat thread that the loop turns."""
     while True:
         pulse.set()
-        await asyncio.sleep(0.05)
+        await asyncio.sleep(pause_seconds)

@@ -55,7 +55,8 @@ COLUMNS: Mapping[str, str] = {
 alike. `since` is when the state was entered, `changed_at` the time of the last event; `concern` is
 one word for what is wrong (contradicted, disputed, or why the outcome is unknown); `theirs` is 1
 while `reference` is only what a refusal named; `words` are what it is found by, a blank between
-them. They only become more: it is found by each label and reference that it ever had."""
+them. Until a purge they only become more: it is found by each label and reference that it ever
+had."""
 
 BODIES = frozenset(
     f"settled.operation.{name}"
@@ -143,6 +144,29 @@ class OperationRow:
                 self.owner = None
                 if target != "outcome_unknown" and self.concern not in LASTING:
                     self.concern = None
+        self._reach(event)
+
+    def take_remains(self, event: LoggedEvent, fields: Fields) -> None:
+        """Be what a purge left: the same row, whatever it was before, and if it never was."""
+        left = fields["left"]
+        self.state, self.since = left["state"], left["since"]
+        self.label, self.provider = f"{self.kind} {self.operation_id}", fields["provider"]
+        self.provider_key, self.attempts = left["provider_key"], len(left["attempts"])
+        self.give_up_at = None if left["give_up_at"] is None else _written(left["give_up_at"])
+        self.next_at = self.owner = self.worker = self.epoch = self.reason = None
+        self.concern = "disputed" if left["disputed"] else None
+        if left["contradicted"]:
+            self.concern = "contradicted"
+        self.rule = left["rule"]
+        self.reference, self.theirs = left["reference"], int(left["reference_is_theirs"])
+        self.cancel_requested = int(left["cancel_requested"])
+        self.words = ""
+        self.texts = [self.operation_id, *(reference for _, reference in left["references"])]
+        if self.theirs and self.reference is not None:
+            self.texts.append(self.reference)
+        self._reach(event)
+
+    def _reach(self, event: LoggedEvent) -> None:
         self.changed_at = event.recorded_at
         self.version = event.originator_version
         self.position = event.position or 0
@@ -180,13 +204,14 @@ class Form:
     """What is known of an event by its topic.
 
     The schema of its fields today, whether its erasable part is read, to which state it leads from
-    which, and what else it changes.
+    which, and what else it changes; `whole` where it says all that there is to say.
     """
 
     schema_version: int
     has_body: bool
     targets: Mapping[str, str]
     fold: Fold
+    whole: bool
 
 
 _VALUES: Callable[[OperationRow], Row] = attrgetter(*COLUMNS)
@@ -387,6 +412,7 @@ _FOLDS: Mapping[str, Fold] = {
     "ReconciliationResumed": _resumed,
     "CancelRequested": _cancel_requested,
     "EvidenceRecorded": _evidence,
+    "Purged": _unchanged,  # the row takes it as a whole
 }
 
 
@@ -398,6 +424,7 @@ def _form(event: type[Event]) -> Form:
         has_body=event.TOPIC in BODIES,
         targets={state: step.target for state, step in steps.items()},
         fold=_FOLDS[name],
+        whole=event.WHOLE,
     )
 
 

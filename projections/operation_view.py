@@ -18,6 +18,7 @@ class OperationView:
     `receipt` is the provider's object once it succeeded; `reason` says in words why the operation
     is where it is; `next_at` is when somebody looks at it again (None when settled); `owner` is the
     person or queue it was handed over to. `digest` is what a decision on a proposal refers to.
+    Once its details were purged, at `purged_at`, there are no parameters, receipt or reason.
     """
 
     tenant: str
@@ -42,6 +43,7 @@ class OperationView:
     params: str | None
     provider_key: str
     provider: str
+    purged_at: datetime | None
 
     @property
     def identity(self) -> Identity:
@@ -66,7 +68,7 @@ def view_of(operation: Operation) -> OperationView:
         owner=operation.owner_name if operation.state == "handed_over" else None,
         attempts=len(operation.attempts),
         next_at=operation.next_due(),
-        since=operation.modified_on,
+        since=operation.since,
         proposal_version=operation.proposal_version,
         digest=operation.terms.digest.value,
         approved_by=operation.approved_by,
@@ -74,4 +76,5 @@ def view_of(operation: Operation) -> OperationView:
         params=operation.terms.params,
         provider_key=operation.provider_key,
         provider=operation.terms.provider,
+        purged_at=operation.purged_at,
     )

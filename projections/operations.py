@@ -123,15 +123,18 @@ def _fold(events: Sequence[LoggedEvent], known: dict[int, OperationRow]) -> list
         row = known.get(stream)
         if row is not None and number <= row.version:
             continue  # folded before
-        if number != (row.version + 1 if row else 1):
-            raise ValueError(f"event {number} of {event.stream} follows {row and row.version}")
         form = FORMS[event.topic]
+        if number != (row.version + 1 if row else 1) and not form.whole:
+            raise ValueError(f"event {number} of {event.stream} follows {row and row.version}")
         if form.has_body or event.schema_version != form.schema_version:
             fields = fields_of(event, BODIES)
         else:
             fields = loads(event.state)  # most events: worth the shorter way
         if row is None:
             row = known[stream] = OperationRow.first(event, fields)
-        row.take(event, form, fields)
+        if form.whole:
+            row.take_remains(event, fields)  # what was before it may have been dropped unread
+        else:
+            row.take(event, form, fields)
         changed[id(row)] = row
     return list(changed.values())

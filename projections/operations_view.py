@@ -226,7 +226,7 @@ class OperationsView:
         while True:
             projection = self._live()
             try:
-                with self._projector.views.reading() as rows:
+                with self._projector.store(projection).reading() as rows:
                     return question(rows, projection)
             except DeclarationError:
                 if self._live() == projection:
@@ -234,7 +234,7 @@ class OperationsView:
 
     def _live(self) -> OperationsProjection:
         projection = self._projector.live(OperationsProjection())
-        with self._projector.views.reading() as rows:
+        with self._projector.store(projection).reading() as rows:
             if register.standing(rows, projection) is None:
                 raise StoreNotMigrated(
                     "Nobody has begun the view operations in this store.",

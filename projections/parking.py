@@ -17,7 +17,8 @@ from settled.projections.reading import too_new
 class Resolved:
     """What became of a stream that was set aside.
 
-    `applied` and `skipped` count its events. `error` is the failure of the next event, which is
+    `applied` and `skipped` count its events; one that was purged meanwhile counts as applied, as
+    the event that stands for it is. `error` is the failure of the next event, which is
     set aside with those behind it; None when nothing of the stream is any more.
     """
 
@@ -57,7 +58,7 @@ def _resolve(
     reason: str,
 ) -> Resolved:
     now = projector.now()
-    with projector.views.changing() as rows:
+    with projector.store(projection).changing() as rows:
         standing = register.hold(rows, projection)
         if standing is None:
             raise NotFound(
@@ -88,7 +89,7 @@ def _resolve(
 
 
 def _first(projector: Projector, projection: Projecting, stream: UUID) -> register.Parked | None:
-    with projector.views.reading() as rows:
+    with projector.store(projection).reading() as rows:
         return next(iter(register.parked(rows, projection, stream)), None)
 
 
@@ -96,14 +97,20 @@ def _apply_parked(
     projector: Projector, projection: Projecting, stream: UUID, event: register.Parked
 ) -> str | None:
     """Fold one event that was set aside, in a transaction of its own; return its error."""
-    (record,) = projector.journal.events(
+    found = projector.journal.events(
         event.tenant, stream, after=event.number - 1, upto=event.number
     )
+    if not found:  # it was purged: the event that stands for it is set aside behind it
+        with projector.store(projection).changing() as rows:
+            register.hold(rows, projection)
+            register.unpark(rows, projection, stream, event.position)
+        return None
+    record = found[0]
     newer = too_new(record)
     if newer is not None:
         raise newer
     try:
-        with projector.views.changing() as rows:
+        with projector.store(projection).changing() as rows:
             register.hold(rows, projection)
             if event in register.parked(rows, projection, stream):  # nobody else was faster
                 projector.fold(projection, [record], rows)
@@ -113,7 +120,7 @@ def _apply_parked(
         raise
     except Exception as failure:
         error = told(failure)
-    with projector.views.changing() as rows:
+    with projector.store(projection).changing() as rows:
         register.park(rows, projection, record, error, projector.now())
     return error
 

@@ -36,15 +36,22 @@ def moment_of(text: str) -> Moment:
 def as_of(records: Sequence[RecordedEvent], moment: Moment) -> list[RecordedEvent]:
     """Return the events of a stream up to a version or a moment, that one included.
 
-    Raises NotFound where there were none yet, or are not as many.
+    Raises NotFound where there were none yet, or are not as many, or where they were purged.
     """
+    first, last = records[0].originator_version, records[-1].originator_version
     if isinstance(moment, int):
-        if not 1 <= moment <= len(records):
+        if 1 <= moment < first:
+            raise _purged(f"Version {moment} cannot be shown", records)
+        if not first <= moment <= last:
             raise NotFound(
-                f"There is no version {moment}.", hint=f"The versions are 1 to {len(records)}."
+                f"There is no version {moment}.", hint=f"The versions are {first} to {last}."
             )
-        return list(records[:moment])
+        return [record for record in records if record.originator_version <= moment]
     found = [record for record in records if record.recorded_at <= moment]
+    if not found and first > 1:
+        raise _purged(
+            f"What was at {moment.astimezone(UTC):%Y-%m-%d %H:%M:%S} UTC is gone", records
+        )
     if not found:
         began = records[0].recorded_at.astimezone(UTC)
         raise NotFound(
@@ -52,6 +59,15 @@ def as_of(records: Sequence[RecordedEvent], moment: Moment) -> list[RecordedEven
             hint=f"It began at {began:%Y-%m-%d %H:%M:%S.%f} UTC.",
         )
     return found
+
+
+def _purged(what: str, records: Sequence[RecordedEvent]) -> NotFound:
+    left = records[0]
+    return NotFound(
+        f"{what}: the details of versions 1 to {left.originator_version - 1} were purged at"
+        f" {left.recorded_at.astimezone(UTC):%Y-%m-%d %H:%M:%S} UTC by {left.actor}.",
+        hint=f"Version {left.originator_version} says what is left of them.",
+    )
 
 
 @dataclass(frozen=True, slots=True)

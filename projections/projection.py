@@ -9,7 +9,7 @@ from __future__ import annotations
 import re
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
-from datetime import datetime
+from datetime import datetime, timedelta
 from typing import Any, Literal, Protocol, Self, runtime_checkable
 from uuid import UUID
 
@@ -159,11 +159,13 @@ class Projecting(Versioned, Protocol):
     counts from 1. A projection whose tables or fold change gets the next version: it starts from
     the beginning of the log, in tables of its own, so the names of tables carry the version too.
 
-    Three attributes may be left out. `on_poison` says what becomes of an event on which the fold
+    Four attributes may be left out. `on_poison` says what becomes of an event on which the fold
     fails: with "stop" (which counts where nothing is said) the projection stands still in front
     of it, with "park" its stream is set aside and the others go on. `indexes(dialect)` returns
     statements that run once the tables are filled, which is sooner than before. `bodies` names
-    the topics whose erasable part a rebuild has to read, where that is not all of them.
+    the topics whose erasable part a rebuild has to read, where that is not all of them. `schema`
+    names the schema (on SQLite the file) of tables and position, where they are not to lie with
+    those of the operations view: whoever may read one schema sees nothing of another.
     """
 
     @property
@@ -220,6 +222,25 @@ class Rebuildable(Projecting, Protocol):
 
 
 @runtime_checkable
+class Forgetting(Projecting, Protocol):
+    """Keeps its rows for some time only. The log stays whole, and so does every other view."""
+
+    @property
+    def keep(self) -> timedelta:
+        """For how long a row stays."""
+        ...
+
+    def forget(self, before: datetime, rows: Rows) -> int:
+        """Remove the rows whose time is before this one, and return how many there were.
+
+        A row has its time from the event that made it, and no later event moves it or brings a
+        removed row back. So it makes no difference whether rows are removed between two pages or
+        after the last, and a rebuild ends with the same ones.
+        """
+        ...
+
+
+@runtime_checkable
 class Parted(Projecting, Protocol):
     """Each stream is folded by itself, so several builders may share the streams among them."""
 
@@ -236,6 +257,12 @@ def policy_of(projection: Projecting) -> Policy:
             f"{projection.name}: on_poison is {policy!r}.", hint='It is "stop" or "park".'
         )
     return policy
+
+
+def schema_of(projection: Versioned) -> str:
+    """Return the schema that a projection declares; "" is that of the operations view."""
+    schema: str = getattr(projection, "schema", "")
+    return schema
 
 
 def indexes_of(projection: Projecting, dialect: str) -> Sequence[str]:

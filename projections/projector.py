@@ -18,6 +18,7 @@ from settled.domain.journal.port import Journal
 from settled.domain.journal.unit import RecordedEvent
 from settled.projections import register
 from settled.projections.projection import (
+    Forgetting,
     LoggedEvent,
     PageProjection,
     Projecting,
@@ -26,6 +27,7 @@ from settled.projections.projection import (
     Rows,
     indexes_of,
     policy_of,
+    schema_of,
 )
 from settled.projections.reading import text_of, too_new
 
@@ -48,13 +50,8 @@ class Lead(Protocol):
         ...
 
 
-class Views(Protocol):
-    """The port to the store of views. Safe to use from several threads."""
-
-    @property
-    def dialect(self) -> str:
-        """Return "sqlite" or "postgresql"."""
-        ...
+class ViewStore(Protocol):
+    """The tables of the projections of one schema, and their positions, which commit together."""
 
     def changing(self, *, durable: bool = True) -> AbstractContextManager[Rows]:
         """Open a transaction that commits at the end of the block, and else leaves nothing.
@@ -70,6 +67,34 @@ class Views(Protocol):
 
     def lead(self, name: str) -> Lead | None:
         """Become the one that runs a projection; None while another process is."""
+        ...
+
+    def let_read(self, role: str) -> None:
+        """Let a role of the database read these tables, and those of rebuilds to come.
+
+        Raises InvalidInput where there is no such role, NotPossible where there are no roles.
+        """
+        ...
+
+
+class Views(Protocol):
+    """The port to the stores of views, one for each schema. Safe to use from several threads."""
+
+    @property
+    def dialect(self) -> str:
+        """Return "sqlite" or "postgresql"."""
+        ...
+
+    def of(self, schema: str = "") -> ViewStore:
+        """Return the store of a schema, and make it where it is new.
+
+        Opened when it is first asked for, so whoever runs one view needs no right to another.
+        Raises StoreUnavailable.
+        """
+        ...
+
+    def schemas(self) -> list[str]:
+        """Return the schemas that there are beside this journal, in order."""
         ...
 
     def close(self) -> None:
@@ -124,7 +149,7 @@ class Projector:
 
         Raises StoreNotMigrated where these were folded by code that declares another version.
         """
-        with self.views.reading() as rows:
+        with self.store(declared).reading() as rows:
             found = register.in_role(rows, declared.name, "live")
         if found is None or found.version == declared.version == found.fold:
             return declared
@@ -148,15 +173,23 @@ class Projector:
             )
         return declared.in_version(version)
 
+    def store(self, projection: Projecting) -> ViewStore:
+        """Return where a projection's tables are. Raises DeclarationError for a wrong schema."""
+        register.check_name(projection)
+        return self.views.of(schema_of(projection))
+
     def position(self, projection: Projecting) -> int:
         """Return the last position that a projection has considered; 0 before it began."""
-        with self.views.reading() as rows:
+        with self.store(projection).reading() as rows:
             found = register.standing(rows, projection)
         return found.position if found else 0
 
     def fetch(self, sql: str, **values: Any) -> list[dict[str, Any]]:
-        """Query the tables of projections. See `Rows.fetch`."""
-        with self.views.reading() as rows:
+        """Query the tables of projections that declare no schema. See `Rows.fetch`.
+
+        Those of others are read in `store(projection).reading()`.
+        """
+        with self.views.of().reading() as rows:
             return rows.fetch(sql, **values)
 
     def begin(self, projection: Projecting) -> int:
@@ -164,12 +197,11 @@ class Projector:
 
         The first version of a name is live from its start; later ones are built beside it.
         """
-        with self.views.reading() as rows:
+        with self.store(projection).reading() as rows:
             found = register.standing(rows, projection)
         if found is not None:
             return found.position
-        register.check_name(projection)
-        with self.views.changing() as rows:
+        with self.store(projection).changing() as rows:
             live = register.in_role(rows, projection.name, "live")
             if live is not None and live.version > projection.version:
                 raise StoreNotMigrated(
@@ -184,6 +216,20 @@ class Projector:
                     rows.execute(sql)
             found = register.standing(rows, projection)
         return found.position if found else 0
+
+    def forget(self, projection: Projecting) -> int:
+        """Remove the rows that a projection keeps no longer, as of now; return how many.
+
+        Up to when they are forgotten is kept with them, so that a rebuild does not bring them back.
+        """
+        if not isinstance(projection, Forgetting):
+            return 0
+        before = self.journal.time() - projection.keep
+        with self.store(projection).changing() as rows:
+            if register.hold(rows, projection) is None:
+                return 0
+            register.keep_from(rows, projection, text_of(before))
+            return projection.forget(before, rows)
 
     def fold(self, projection: Projecting, events: Sequence[LoggedEvent], rows: Rows) -> None:
         """Fold events that are known and concern the projection, whichever its form is."""
@@ -243,7 +289,7 @@ class Projector:
         upto: int,
     ) -> int:
         mine = [event for event in events if event.topic.startswith(projection.topics)]
-        with self.views.changing(durable=False) as rows:
+        with self.store(projection).changing(durable=False) as rows:
             if not mark.move(rows, after=after, upto=upto):
                 return mark.reached(rows)
             held = self._hold_back(projection, mine, rows)
@@ -277,7 +323,7 @@ class Projector:
         if policy_of(projection) == "stop":
             self._halt(projection, "stopped", error, event)
             raise error
-        with self.views.changing() as rows:
+        with self.store(projection).changing() as rows:
             if not mark.move(rows, after=after, upto=upto):
                 return mark.reached(rows)
             register.park(rows, projection, event, told(error), self.now())
@@ -286,7 +332,7 @@ class Projector:
     def _halt(
         self, projection: Projecting, how: register.Halt, error: Exception, event: LoggedEvent
     ) -> None:
-        with self.views.changing() as rows:
+        with self.store(projection).changing() as rows:
             register.halt(rows, projection, how, told(error), event.position, self.now())
 
 

@@ -12,11 +12,13 @@ from collections.abc import Callable, Generator
 from concurrent.futures import Executor, Future, ThreadPoolExecutor
 from contextlib import contextmanager
 from dataclasses import dataclass
+from datetime import datetime
 from typing import Any, TypeVar
 
 from settled.domain.errors import NotPossible
 from settled.projections import register
 from settled.projections.projection import (
+    Forgetting,
     PageProjection,
     Parted,
     Projecting,
@@ -161,7 +163,7 @@ def _uncollected() -> Generator[None]:
 def _begin(projector: Projector, declared: P, parts: int) -> P:
     """Return the version to build: one that was begun before, or the next."""
     dialect = projector.views.dialect
-    with projector.views.changing() as rows:
+    with projector.store(declared).changing() as rows:
         begun = register.in_role(rows, declared.name, "building")
         if begun is not None and begun.fold == declared.version:
             return projector.in_version(declared, begun.version)
@@ -184,7 +186,7 @@ def _begin(projector: Projector, declared: P, parts: int) -> P:
 
 
 def _parts(projector: Projector, projection: Projecting) -> list[register.Part]:
-    with projector.views.reading() as rows:
+    with projector.store(projection).reading() as rows:
         return register.parts(rows, projection)
 
 
@@ -197,7 +199,7 @@ def _join(projector: Projector, new: Projecting) -> None:
             f"Part {late[0].part + 1} of {late[0].parts} of {new.name} was not built to its end.",
             hint="The same rebuild again goes on where it was.",
         )
-    with projector.views.changing() as rows:
+    with projector.store(new).changing() as rows:
         register.hold(rows, new)
         if register.parts(rows, new) and register.join(rows, new, marks[0].upto):
             for sql in indexes_of(new, dialect):
@@ -206,7 +208,7 @@ def _join(projector: Projector, new: Projecting) -> None:
 
 def _change_over(projector: Projector, declared: P, new: P) -> Rebuilt:
     for _ in range(_TRIES):
-        with projector.views.reading() as rows:
+        with projector.store(declared).reading() as rows:
             live = register.in_role(rows, declared.name, "live")
         if live is None or live.version == new.version:
             projector.catch_up(new, PAGE)
@@ -223,7 +225,7 @@ def _change_over(projector: Projector, declared: P, new: P) -> Rebuilt:
 
 def _try_to_change_over(projector: Projector, declared: P, new: P) -> Rebuilt | None:
     """Compare and change over in one transaction; None where the live version moved meanwhile."""
-    with projector.views.changing() as rows:
+    with projector.store(declared).changing() as rows:
         live = register.in_role(rows, declared.name, "live")
         compared: dict[str, Difference | None] = {}
         if live is not None and live.version != new.version:
@@ -232,7 +234,13 @@ def _try_to_change_over(projector: Projector, declared: P, new: P) -> Rebuilt | 
             mine = register.hold(rows, new)
             if held is None or mine is None or held.position != mine.position:
                 return None
+            forgotten = register.kept_from(rows, old)
+            if forgotten is not None:
+                register.keep_from(rows, new, forgotten)
+                _forget(rows, new, forgotten)
             if live.fold == declared.version:
+                if forgotten is not None:
+                    _forget(rows, old, forgotten)  # what was older when it was folded
                 compared = _compare(rows, old, new)
             register.give_role(rows, old, "retired")
         register.give_role(rows, new, "live")
@@ -247,6 +255,12 @@ def _try_to_change_over(projector: Projector, declared: P, new: P) -> Rebuilt | 
             compared=tuple(compared),
             differences=tuple(one for one in compared.values() if one is not None),
         )
+
+
+def _forget(rows: Rows, projection: Projecting, before: str) -> None:
+    """Remove from a version what was removed from the live one already."""
+    if isinstance(projection, Forgetting):
+        projection.forget(datetime.fromisoformat(before), rows)
 
 
 def _compare(rows: Rows, old: Projecting, new: Projecting) -> dict[str, Difference | None]:
@@ -273,7 +287,7 @@ def _only(rows: Rows, here: str, there: str) -> tuple[int, tuple[dict[str, Any],
 def _drop_retired(projector: Projector, declared: Projecting) -> None:
     """Drop the tables of versions that are not read any more."""
     while True:
-        with projector.views.changing() as rows:
+        with projector.store(declared).changing() as rows:
             retired = register.in_role(rows, declared.name, "retired")
             if retired is None:
                 return

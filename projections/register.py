@@ -12,13 +12,13 @@ from typing import Any, Literal
 from uuid import UUID
 
 from settled.domain.errors import DeclarationError
-from settled.projections.projection import LoggedEvent, Rows, Versioned
+from settled.projections.projection import LoggedEvent, Rows, Versioned, schema_of
 
 Role = Literal["live", "building", "retired"]
 Halt = Literal["stopped", "yielded"]
 
-TABLES = (
-    """\
+TABLES = {
+    "projection": """\
 CREATE TABLE IF NOT EXISTS projection (
     name text NOT NULL,
     version integer NOT NULL,
@@ -32,7 +32,7 @@ CREATE TABLE IF NOT EXISTS projection (
     PRIMARY KEY (name, version)
 );
 """,
-    """\
+    "projection_parked": """\
 CREATE TABLE IF NOT EXISTS projection_parked (
     name text NOT NULL,
     version integer NOT NULL,
@@ -45,7 +45,7 @@ CREATE TABLE IF NOT EXISTS projection_parked (
     PRIMARY KEY (name, version, stream, position)
 );
 """,
-    """\
+    "projection_part": """\
 CREATE TABLE IF NOT EXISTS projection_part (
     name text NOT NULL,
     version integer NOT NULL,
@@ -56,7 +56,7 @@ CREATE TABLE IF NOT EXISTS projection_part (
     PRIMARY KEY (name, version, part)
 );
 """,
-    """\
+    "projection_decision": """\
 CREATE TABLE IF NOT EXISTS projection_decision (
     name text NOT NULL,
     version integer NOT NULL,
@@ -68,17 +68,27 @@ CREATE TABLE IF NOT EXISTS projection_decision (
     decided_at text NOT NULL
 );
 """,
-)
-"""What a store of views has from the start, on both databases.
+    "projection_kept": """\
+CREATE TABLE IF NOT EXISTS projection_kept (
+    name text NOT NULL,
+    version integer NOT NULL,
+    kept_from text NOT NULL,
+    PRIMARY KEY (name, version)
+);
+""",
+}
+"""What a store of views has from the start, on both databases: statements by names of tables.
 
 `fold` is the version that the code declared when the tables were begun: a rebuild gives the tables
 another version, and the fold stays. `error` of a parked row is None where the event is fine and
-only waits behind one that failed; `number` is its number within its stream.
+only waits behind one that failed; `number` is its number within its stream. Rows older than
+`kept_from` were removed by the projection's own rule.
 """
 
 _KEY = "name = :name AND version = :version"
 _COLUMNS = "name, version, fold, role, position, halted, error, error_position, error_at"
 _NAME = re.compile(r"[a-z][a-z0-9_]{0,62}")
+_SCHEMA = re.compile(r"([a-z][a-z0-9_]{0,29})?")
 
 
 @dataclass(frozen=True, slots=True)
@@ -190,11 +200,16 @@ def last_version(rows: Rows, name: str) -> int:
 
 
 def check_name(projection: Versioned) -> None:
-    """Raise DeclarationError for what cannot be a projection's name and version."""
+    """Raise DeclarationError for what cannot be a projection's name, version and schema."""
     if not _NAME.fullmatch(projection.name) or projection.version < 1:
         raise DeclarationError(
             f"{projection.name!r} in version {projection.version} is no projection's name.",
             hint="Use a to z, 0 to 9 and underscore, begin with a letter; count from 1.",
+        )
+    if not _SCHEMA.fullmatch(schema_of(projection)):
+        raise DeclarationError(
+            f"{schema_of(projection)!r} is no schema of {projection.name}.",
+            hint="Use up to 30 of a to z, 0 to 9 and underscore, and begin with a letter.",
         )
 
 
@@ -248,6 +263,23 @@ def halt(
     )
 
 
+def kept_from(rows: Rows, projection: Versioned) -> str | None:
+    """Return up to when a projection has removed rows; None where it never did."""
+    found = rows.fetch(f"SELECT kept_from FROM projection_kept WHERE {_KEY}", **_key(projection))
+    return str(found[0]["kept_from"]) if found else None
+
+
+def keep_from(rows: Rows, projection: Versioned, at: str) -> None:
+    """Write down up to when rows are removed. It never moves back, whatever a clock says."""
+    rows.execute(
+        "INSERT INTO projection_kept AS k (name, version, kept_from)"
+        " VALUES (:name, :version, :at) ON CONFLICT (name, version)"
+        " DO UPDATE SET kept_from = excluded.kept_from WHERE excluded.kept_from > k.kept_from",
+        **_key(projection),
+        at=at,
+    )
+
+
 def give_role(rows: Rows, projection: Versioned, role: Role) -> None:
     """Say what a version is from now on."""
     rows.execute(f"UPDATE projection SET role = :role WHERE {_KEY}", **_key(projection), role=role)
@@ -283,7 +315,7 @@ def join(rows: Rows, projection: Versioned, upto: int) -> bool:
 
 def forget(rows: Rows, projection: Versioned) -> None:
     """Remove everything about a version but the decisions on it."""
-    for table in ("projection", "projection_parked", "projection_part"):
+    for table in ("projection", "projection_parked", "projection_part", "projection_kept"):
         rows.execute(f"DELETE FROM {table} WHERE {_KEY}", **_key(projection))
 
 

@@ -11,6 +11,7 @@ import threading
 from collections.abc import Sequence
 from contextlib import closing
 from dataclasses import dataclass, field
+from itertools import count
 from typing import Any, Protocol
 
 from settled.domain.errors import DeclarationError, StoreError, StoreTooNew
@@ -24,7 +25,10 @@ FOLLOW_SECONDS = 0.2
 IDLE_SECONDS = 0.1
 """How often the log is looked at, also where nobody says that it has grown."""
 
-PAUSE_SECONDS = 1.0
+FORGET_LOOKS = 600
+"""After how many looks at the log what is kept no longer is removed: a minute, when idle."""
+
+PAUSE_SECONDS = 0.5
 """How long a leader waits where the store is away or its projection stands still."""
 
 YIELD_SECONDS = 5.0
@@ -92,7 +96,7 @@ class Runner:
         """Lead for as long as that goes well; return after how many seconds to try again."""
         name = projection.name
         try:
-            lead = self.projector.views.lead(name)
+            lead = self.projector.store(projection).lead(name)
             if lead is None:
                 return FOLLOW_SECONDS
             with closing(lead):
@@ -107,7 +111,9 @@ class Runner:
 
     def _lead(self, projection: Projecting, lead: Lead) -> float:
         grown, reached, tried = self._grown[projection.name], -1, False
-        while lead.held():
+        for look in count():
+            if not lead.held():
+                break
             if self._over.is_set():
                 return 0.0
             grown.clear()
@@ -125,12 +131,14 @@ class Runner:
             except Exception as error:
                 self.log.error("projection_stopped", projection=projection.name, error=told(error))
                 continue
+            if look % FORGET_LOOKS == 0:
+                self.projector.forget(live)
             if reached == before:
                 grown.wait(IDLE_SECONDS)
         return 0.0
 
     def _stands_still(self, projection: Projecting) -> bool:
         """Say whether a projection waits for somebody's decision on an event."""
-        with self.projector.views.reading() as rows:
+        with self.projector.store(projection).reading() as rows:
             found = register.standing(rows, projection)
         return found is not None and found.halted == "stopped"

@@ -31,12 +31,16 @@ def indexes(table: str, dialect: str) -> list[str]:
         " FROM json_each('[\"' || replace({row}.words, ' ', '\",\"') || '\"]')"
     )
     into = f"INSERT OR IGNORE INTO {table}_words (word, tenant, stream)"
-    filled = f"{each.format(row='o').replace('FROM ', f'FROM {table} o, ')}"
+    old = each.format(row="o").replace("FROM ", f"FROM {table} o, ")
+    same = "o.tenant = NEW.tenant AND o.stream = NEW.stream"
     return [
         f"CREATE TABLE {table}_words (word text NOT NULL, tenant text NOT NULL,"
         " stream text NOT NULL, PRIMARY KEY (word, tenant, stream)) WITHOUT ROWID",
-        f"{into} {filled}",
-        # Words only become more, so nothing has to be taken out again.
+        f"{into} {old}",
+        # Before a row is replaced by one with other words: a purge takes words away.
+        f"CREATE TRIGGER {table}_words_before BEFORE INSERT ON {table}"
+        f" WHEN EXISTS (SELECT 1 FROM {table} o WHERE {same} AND o.words <> NEW.words) BEGIN"
+        f" DELETE FROM {table}_words WHERE (word, tenant, stream) IN ({old} WHERE {same}); END",
         f"CREATE TRIGGER {table}_words_of AFTER INSERT ON {table} BEGIN"
         f" {into} {each.format(row='NEW')}; END",
     ]

@@ -14,15 +14,16 @@ from settled.projections.reading import settled_position
 class ProjectionStatus:
     """One version of a projection.
 
-    `state` is "live", "building", "stopped" (in front of an event on which its fold failed),
-    "yielded" (in front of one that is newer than the code that ran it), "parked" (live, with
-    streams set aside) or "retired". `behind` counts positions up to `settled`, up to which the log
-    cannot change any more; `lag_seconds` is how long ago the first event was recorded that is not
-    considered yet. `parked` counts streams. The error is that of the projection, or else that of
-    the first event that is set aside.
+    `schema` is "" for one that lies with the operations view. `state` is "live", "building",
+    "stopped" (in front of an event on which its fold failed), "yielded" (in front of one that is
+    newer than the code that ran it), "parked" (live, with streams set aside) or "retired". `behind`
+    counts positions up to `settled`, up to which the log cannot change any more; `lag_seconds` is
+    how long ago the first event was recorded that is not considered yet. `parked` counts streams.
+    The error is that of the projection, or else that of the first event that is set aside.
     """
 
     name: str
+    schema: str
     version: int
     fold: int
     state: str
@@ -38,15 +39,29 @@ class ProjectionStatus:
 
 def statuses(projector: Projector) -> list[ProjectionStatus]:
     """Return where every version of every projection stands that was begun in this store."""
-    with projector.views.reading() as rows:
-        found = [(one, *_aside(rows, one), _built(rows, one)) for one in register.standings(rows)]
+    found: list[tuple[str, register.Standing, int, register.Parked | None, int]] = []
+    for schema in projector.views.schemas():
+        with projector.views.of(schema).reading() as rows:
+            for one in register.standings(rows):
+                found.append((schema, one, *_aside(rows, one), _built(rows, one)))
     settled = settled_position(projector.journal)
     return [_status(projector, settled, *one) for one in found]
+
+
+def set_aside(projector: Projector, name: str) -> list[register.Parked]:
+    """Return the events that the live version of a projection has set aside, in order."""
+    for schema in projector.views.schemas():
+        with projector.views.of(schema).reading() as rows:
+            live = register.in_role(rows, name, "live")
+            if live is not None:
+                return register.parked(rows, live)
+    return []
 
 
 def _status(
     projector: Projector,
     settled: int,
+    schema: str,
     standing: register.Standing,
     parked: int,
     first: register.Parked | None,
@@ -60,6 +75,7 @@ def _status(
     state = standing.halted or ("parked" if parked and standing.role == "live" else standing.role)
     return ProjectionStatus(
         name=standing.name,
+        schema=schema,
         version=standing.version,
         fold=standing.fold,
         state=state,

@@ -13,6 +13,7 @@ from datetime import datetime, timedelta
 
 from settled.domain.contract.words import RetentionKind
 from settled.domain.identity import Identity
+from settled.domain.journal.gone import PURGED
 from settled.domain.journal.mapper import EventMapper
 from settled.domain.journal.port import AgendaRow, Journal
 from settled.domain.kinds import Kinds
@@ -92,7 +93,7 @@ def why(
     """Explain an operation. `entries` is the whole of its history, `head` its agenda row."""
     case = Case(operation, head, around)
     entered = _entered(entries)
-    rules = [str(e.fields["rule"]) for e in entries[entered:] if e.fields.get("rule")]
+    rules = [str(rule) for rule in map(_rule, entries[entered:]) if rule]
     told = STATES[operation.state](case)
     stopped = _stopped(case)
     key, key_until = _key(case)
@@ -104,7 +105,7 @@ def why(
         label=operation.label,
         state=operation.state,
         version=operation.version,
-        since=entries[entered].at,
+        since=operation.since,
         happened=told.happened,
         known=Operation.LIFECYCLE.states[operation.state].meaning,
         rule=rules[-1] if rules else None,
@@ -122,13 +123,23 @@ def why(
 
 
 def _entered(entries: Sequence[HistoryEntry]) -> int:
-    """Return the index of the event that led into the present state."""
+    """Return the index of the event that led into the present state, or stands for it."""
     state, entered = ABSENT, 0
+    if entries[0].name == PURGED:
+        state = str(entries[0].fields["left"]["state"])
     for index, entry in enumerate(entries):
+        if entry.name == PURGED:
+            continue
         target = Operation.LIFECYCLE.step(state, entry.name).target
         if target != state:
             state, entered = target, index
     return entered
+
+
+def _rule(entry: HistoryEntry) -> str | None:
+    said = entry.fields["left"] if entry.name == PURGED else entry.fields
+    rule: str | None = said.get("rule")
+    return rule
 
 
 # The key's window, and what recovery would decide.
@@ -250,6 +261,12 @@ def _notes(case: Case, entries: Sequence[HistoryEntry]) -> list[str]:
         notes.append("evidence disagrees with how it had ended, so only a person settles it")
     elif operation.disputed and operation.state == "handed_over":
         notes.append("an answer was about something else than intended: only a person settles it")
+    for entry in entries:
+        if entry.name == PURGED:
+            notes.append(
+                f"its details were purged at {in_words(entry.at)} by {entry.actor}, with"
+                f" {entry.fields['events']} events: {entry.fields['reason']}"
+            )
     erased = [str(entry.version) for entry in entries if entry.erased]
     if erased:
         notes.append(f"the details of event {', '.join(erased)} were erased")

@@ -11,11 +11,14 @@ from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
     from settled.app import App, open
+    from settled.budgets import Budgets, BudgetView
     from settled.declare import kind
+    from settled.domain.budget import Budget
     from settled.domain.clock import Clock, Stamp
     from settled.domain.contract import presets
     from settled.domain.contract.vocabulary import ProviderContract
     from settled.domain.errors import (
+        BudgetExceeded,
         DecisionRefused,
         DeclarationError,
         EffectPossible,
@@ -85,6 +88,10 @@ __all__ = [
     "Answered",
     "App",
     "Arrow",
+    "Budget",
+    "BudgetExceeded",
+    "BudgetView",
+    "Budgets",
     "Call",
     "Clock",
     "CommandNotifier",
@@ -175,6 +182,10 @@ _HOMES = {
     "Answered": "settled.domain.provider",
     "App": "settled.app",
     "Arrow": "settled.domain.machine",
+    "Budget": "settled.domain.budget",
+    "BudgetExceeded": "settled.domain.errors",
+    "BudgetView": "settled.budgets",
+    "Budgets": "settled.budgets",
     "Call": "settled.domain.provider",
     "Clock": "settled.domain.clock",
     "CommandNotifier": "settled.infrastructure.notify",

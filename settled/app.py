@@ -12,6 +12,7 @@ from dataclasses import dataclass, replace
 from types import TracebackType
 from typing import Any, Self
 
+from settled.budgets import Budgets
 from settled.domain.errors import NotFound
 from settled.domain.inbox import KIND as EVIDENCE
 from settled.domain.journal.mapper import EventMapper
@@ -75,6 +76,7 @@ class App:
         desk = Desk(self.kinds, self.clock, installation.secret, self._execute)
         joiner = Joiner(desk, self.ledger)
         self.operations = Operations(self.ledger, self.kinds, keys, installation, joiner)
+        self.budgets = Budgets(self.ledger, self.projector)
         self._managers: list[ProcessManager] = [
             Dispatcher(desk),
             Reconciler(desk),

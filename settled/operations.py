@@ -40,6 +40,7 @@ from settled.domain.operation.operation import Operation, fields, intend, propos
 from settled.domain.params import Params, parse
 from settled.processes.joiner import Joiner
 from settled.processes.ledger import Ledger, unanswered
+from settled.processes.purging import purge
 from settled.projections.history import HistoryEntry, history_of
 from settled.projections.operation_view import OperationView, view_of
 from settled.projections.why import Explanation, why_now
@@ -49,7 +50,7 @@ Given = Params | Mapping[str, Any] | str | bytes
 Outcome = Literal["succeeded", "failed", "absent"]
 
 OPERATOR = "operator"
-"""The role that may settle by hand, resume and reissue."""
+"""The role that may settle by hand, resume, reissue and purge."""
 
 
 class Operations:
@@ -441,6 +442,24 @@ class Operations:
             )
 
         return self._command(identity, command)
+
+    def purge(
+        self, operation: OperationView | Identity, *, by: Principal, reason: str
+    ) -> OperationView:
+        """Drop the details of a settled operation for good: parameters, requests, answers, texts.
+
+        What is left answers a late duplicate, evidence that comes late, and an audit. Purging what
+        is purged already, and to which nothing has happened since, changes nothing. Raises
+        PermissionDenied without the role "operator", TransitionRefused for an open operation, and
+        NotPossible while its provider's contract has a use for the details.
+        """
+        identity = self._identity(operation, by)
+        self._must_be_operator(by, "purge an operation")
+        stamp = self._stamp(by)
+        purged = purge(self._ledger, identity, self._kinds, stamp, reason)
+        if purged is None:
+            raise _missing(identity)
+        return view_of(purged)
 
     # Inside.
 

@@ -4,7 +4,8 @@
 - `running_simulator` starts the controllable provider as a process of its own.
 - `PostgresServer` starts a real PostgreSQL server from a wheel (extra `pg-local`).
 - `assert_idempotent` applies each event of a log to a projection again and again;
-  `assert_pages_do_not_matter` and `assert_parts_make_the_whole` cut the log in other ways.
+  `assert_pages_do_not_matter` and `assert_parts_make_the_whole` cut the log in other ways, and
+  `assert_forgets_alike` removes what is old sooner and later.
 - `given(…).when(…).then(…)` tests state machines and process managers without a store, and
   `ManualClock` is time that only the test moves.
 - `FaultRelay` stands before a server and loses, holds, delays or refuses.
@@ -26,6 +27,7 @@ from settled.infrastructure.testing.journal_suite import (
 from settled.infrastructure.testing.manual_clock import ManualClock
 from settled.infrastructure.testing.postgres_server import PostgresServer
 from settled.infrastructure.testing.projection_rules import (
+    assert_forgets_alike,
     assert_idempotent,
     assert_pages_do_not_matter,
     assert_parts_make_the_whole,
@@ -43,6 +45,7 @@ __all__ = [
     "Recorded",
     "SimulatorClient",
     "Store",
+    "assert_forgets_alike",
     "assert_idempotent",
     "assert_pages_do_not_matter",
     "assert_parts_make_the_whole",

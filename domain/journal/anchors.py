@@ -19,7 +19,7 @@ from datetime import datetime
 from typing import Any, cast
 from uuid import UUID
 
-from settled.domain.journal.audit import StoredRow
+from settled.domain.journal.audit import Placed, StoredRow
 
 FIRST_ANCHOR = "0" * 64
 """What the first anchor of a file has for its predecessor."""
@@ -127,12 +127,16 @@ class AnchorWriter:
             }
         )
 
-    def heads(self, page: Iterable[StoredRow]) -> Iterator[bytes]:
-        """Take settled events in the order of the log; yield a line for each stream in them."""
+    def heads(self, page: Iterable[Placed]) -> Iterator[bytes]:
+        """Take settled events in the order of the log; yield a line for each stream in them.
+
+        What is gone by a purge counts as part of the log, and is the head of nothing.
+        """
         last: dict[tuple[str, int, bytes], StoredRow] = {}
         for event in page:
             self._log.add(event.position, event.hash)
-            last[event.key] = event
+            if isinstance(event, StoredRow):
+                last[event.key] = event
         for event in last.values():
             self.heads_written += 1
             yield self._line(

@@ -12,7 +12,9 @@ import hashlib
 import hmac
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass, replace
+from typing import Protocol
 
+from settled.domain.journal.gone import gone_before, is_purged
 from settled.domain.journal.mapper import hash_of
 from settled.domain.journal.unit import FIRST_HASH, SHARD, RecordedEvent
 from settled.domain.keys import Keys
@@ -48,6 +50,8 @@ class Wrong(enum.StrEnum):
     """The log ends before a position that it had reached."""
     LOG_CHANGED = "log_changed"
     """Events were added to, taken from or moved within a part of the log that was anchored."""
+    PURGE_HIDDEN = "purge_hidden"
+    """Events were purged, and the record of purges says nothing of it, or something else."""
     ANCHOR_EDITED = "anchor_edited"
     """The anchor file is not what was signed."""
 
@@ -87,6 +91,20 @@ class StoredRow:
         return stream_name(self.stream)
 
 
+class Placed(Protocol):
+    """Where an event stands in the log, or stood before it was purged, and its hash."""
+
+    @property
+    def position(self) -> int:
+        """Its position."""
+        ...
+
+    @property
+    def hash(self) -> bytes:
+        """Its hash."""
+        ...
+
+
 def stream_name(stream: bytes) -> str:
     """Return a stream's id as text; bytes that are no id as hexadecimal digits."""
     digits = stream.hex()
@@ -103,7 +121,9 @@ Elsewhere = Callable[[StoredRow], "str | None"]
 class Chains:
     """Checks rows that come ordered by tenant, shard, stream and version; keeps one stream only.
 
-    Without `keys` bodies are not checked: a copy of a store does not hold them.
+    A stream may begin with the event that stands for those that were purged: it carries the hash of
+    the last of them, so the chain goes on from there. Without `keys` bodies are not checked: a copy
+    of a store does not hold them.
     """
 
     keys: Keys | None
@@ -111,6 +131,7 @@ class Chains:
     events: int = 0
     streams: int = 0
     erased: int = 0
+    purged: int = 0
     bodies_unchecked: int = 0
     _key: tuple[str, int, bytes] | None = None
     _version: int = 0
@@ -126,6 +147,8 @@ class Chains:
             self.streams += 1
             self._key = row.key
             self._version, self._hash, self._position, self._torn = 0, FIRST_HASH, 0, False
+            if row.record is not None and row.version > 1 and is_purged(row.record.topic):
+                self._begin_behind(row.record)
         if row.shard != SHARD:
             yield _breach(row, Wrong.EDITED, f"its shard is {row.shard}; there is only {SHARD}")
         yield from self._see_version(row)
@@ -137,6 +160,19 @@ class Chains:
             yield from self._see_body(row, row.record)
         # What is stored is carried on, so that one change is told once.
         self._version, self._hash = row.version, row.hash
+
+    def _begin_behind(self, record: RecordedEvent) -> None:
+        """Begin behind what an event stands for; where it does not say that soundly, at the gap."""
+        try:
+            gone = gone_before(record)
+        except ValueError:
+            return
+        self._version, self._hash, self._position = (
+            len(gone),
+            record.previous_hash,
+            gone[-1].position,
+        )
+        self.purged += len(gone)
 
     def _see_version(self, row: StoredRow) -> Iterator[Breach]:
         expected = self._version + 1

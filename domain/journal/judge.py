@@ -12,6 +12,7 @@ from dataclasses import dataclass
 from datetime import datetime
 from uuid import UUID
 
+from settled.domain.journal.gone import PURGED, is_purged
 from settled.domain.journal.unit import (
     Answer,
     Busy,
@@ -191,6 +192,8 @@ def _invalid_change(tenant: str, change: Change) -> str | None:
     head = change.head
     if change.expected < 0 or not change.events:
         return "A change has at least one event, and its expected version is 0 or more."
+    if change.drops_older and not (change.expected and is_purged(change.events[0].topic)):
+        return f"Older events are dropped for an event alone that stands for them: a {PURGED}."
     for version, event in enumerate(change.events, change.expected + 1):
         if event.originator_id != change.stream or event.originator_version != version:
             return (

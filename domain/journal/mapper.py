@@ -138,6 +138,7 @@ class EventMapper(Mapper[UUID]):
         if machine is not None:
             machine.chain = records[-1].hash
             machine.new_references.clear()
+            machine.new_guards.clear()
         return machine
 
 

@@ -94,6 +94,8 @@ class Change:
     """The next events of one stream. `expected` is its version before them; 0 creates it.
 
     `fence` is the epoch of the worker that must still own the row; None where anybody may write.
+    With `drops_older` the first of the events stands for all before it, and those are dropped in
+    the same transaction: no reader ever sees a part of them.
     """
 
     stream: UUID
@@ -101,6 +103,7 @@ class Change:
     events: tuple[RecordedEvent, ...]
     head: Head
     fence: int | None = None
+    drops_older: bool = False
 
     @property
     def last(self) -> int:

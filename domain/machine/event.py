@@ -31,7 +31,8 @@ class Event(BaseModel, CanMutateAggregate[UUID]):
     the shapes of the event's fields; `MIN_READER` is the lowest reader number that understands its
     meaning. The fields named in `BODY` may have to be erased one day and are stored apart.
     `PROGRESS` is False for events that only take or return a stream, so that a worker killed by it
-    again and again is noticed.
+    again and again is noticed. An event that is `WHOLE` says all that is known of its stream: a
+    fold may begin with it, and whatever was folded before counts no more.
     """
 
     model_config = ConfigDict(frozen=True, extra="forbid")
@@ -42,6 +43,7 @@ class Event(BaseModel, CanMutateAggregate[UUID]):
     MIN_READER: ClassVar[int] = 1
     BODY: ClassVar[frozenset[str]] = frozenset()
     PROGRESS: ClassVar[bool] = True
+    WHOLE: ClassVar[bool] = False
 
     originator_id: UUID
     originator_version: int
@@ -93,15 +95,28 @@ class Event(BaseModel, CanMutateAggregate[UUID]):
         """
         machine: Any = aggregate
         if machine is None:
+            if self.originator_version != 1 and not type(self).WHOLE:
+                raise OriginatorVersionError(self.originator_version, 1)
             machine = machine_class(self).shell(self)
         elif self.originator_id != machine.id:
             raise OriginatorIDError(self.originator_id, machine.id)
         elif self.originator_version != machine.version + 1:
             raise OriginatorVersionError(self.originator_version, machine.version + 1)
+        if type(self).WHOLE:
+            return self._stand_for_all(machine)  # type: ignore[no-any-return]
         target = machine.LIFECYCLE.step(machine.state, self.NAME).target
         self.apply(machine)
         machine.enter(target, self)
         return machine  # type: ignore[no-any-return]
+
+    def _stand_for_all(self, machine: Any) -> Any:
+        """Fold an event that is WHOLE: the same machine comes of it, whatever was there before."""
+        if machine.version:
+            machine.LIFECYCLE.step(machine.state, self.NAME)  # raises where it may not happen
+            machine.forget(self)
+        self.apply(machine)
+        machine.enter(machine.LIFECYCLE.step(machine.state, self.NAME).target, self)
+        return machine
 
 
 def _full_name(kind: type[Any]) -> str:

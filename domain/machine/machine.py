@@ -10,7 +10,7 @@ from eventsourcing.domain import BaseAggregate
 
 from settled.domain.clock import Stamp
 from settled.domain.errors import DeclarationError, InvalidLifecycle
-from settled.domain.journal.unit import FIRST_HASH
+from settled.domain.journal.unit import FIRST_HASH, GuardChange
 from settled.domain.machine.event import Event, bind
 from settled.domain.machine.lifecycle import ABSENT, Lifecycle
 
@@ -53,20 +53,13 @@ class StateMachine(BaseAggregate[UUID]):
             timestamp=event.timestamp,
         )
         machine.prepare()
-        first: Any = event
-        try:
-            machine.tenant, machine.identity = first.tenant, first.identity
-        except AttributeError as error:
-            raise DeclarationError(
-                f"{cls.__name__} begins with {event.name()}: {error}.",
-                hint="The first event of a stream has the fields tenant and identity.",
-            ) from error
-        machine.kind = getattr(first, "kind", cls.LIFECYCLE.name)
+        machine._name(event)
         return machine
 
     def prepare(self) -> None:
         """Give the subclass's attributes their first values. Called before the first event."""
         self.state: str = ABSENT
+        self.since: datetime  # when the state was entered
         self.chain: bytes = FIRST_HASH  # the hash of the last event, on which the next one builds
         self.tenant: str = ""
         self.kind: str = ""
@@ -74,6 +67,26 @@ class StateMachine(BaseAggregate[UUID]):
         self.min_reader: int = 1
         # Pairs of (provider, reference) by which evidence finds the stream, not yet committed.
         self.new_references: list[tuple[str, str]] = []
+        # Changes of guard rows that go with the events, not yet committed.
+        self.new_guards: list[GuardChange] = []
+
+    def forget(self, event: Event) -> None:
+        """Forget all but the place in the chain: an event follows that says everything anew."""
+        chain = self.chain
+        self.prepare()
+        self.chain = chain
+        self._name(event)
+
+    def _name(self, event: Event) -> None:
+        first: Any = event
+        try:
+            self.tenant, self.identity = first.tenant, first.identity
+        except AttributeError as error:
+            raise DeclarationError(
+                f"{type(self).__name__} begins with {event.name()}: {error}.",
+                hint="The first event of a stream has the fields tenant and identity.",
+            ) from error
+        self.kind = getattr(first, "kind", self.LIFECYCLE.name)
 
     @classmethod
     def begin(cls, event_class: type[Event], stream: UUID, stamp: Stamp, **fields: Any) -> Self:
@@ -103,7 +116,8 @@ class StateMachine(BaseAggregate[UUID]):
         """Take the state, version and time that an event leads to."""
         if self.version == 0:
             self._created_on = event.timestamp
-        self.state = state
+        if state != self.state:
+            self.state, self.since = state, event.timestamp
         self.version = event.originator_version
         self.modified_on = event.timestamp
         self.min_reader = max(self.min_reader, type(event).MIN_READER)

@@ -55,6 +55,7 @@ def fold(events: Sequence[Event]) -> Operation:
         operation = event.mutate(operation)
     assert isinstance(operation, Operation), "the stream of an operation holds one"
     operation.new_references.clear()
+    operation.new_guards.clear()
     return operation
 
 

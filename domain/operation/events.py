@@ -11,7 +11,8 @@ from datetime import datetime
 from typing import TYPE_CHECKING, Any, ClassVar
 
 from settled.domain.machine.event import Event
-from settled.domain.operation.terms import NEWS, TERMS_BODY, Request, Terms
+from settled.domain.machine.tombstone import Tombstone
+from settled.domain.operation.terms import NEWS, TERMS_BODY, Remains, Request, Terms
 
 if TYPE_CHECKING:
     from settled.domain.operation.operation import Operation
@@ -535,6 +536,21 @@ class EvidenceRecorded(Event):
             operation.due = self.timestamp  # its owner hears of it
 
 
+class Purged(Tombstone, Terms):
+    """The details are gone, with every event before this one; the outcome and the proof are not.
+
+    It stands for all of them: the terms without parameters, label and origin, and in `left` what
+    answers a late duplicate, a late decision and late evidence.
+    """
+
+    TOPIC: ClassVar[str] = "settled.operation.Purged"
+    left: Remains
+
+    def apply(self, operation: Operation) -> None:
+        """Fold."""
+        operation.take_remains(self)
+
+
 EVENTS: tuple[type[Event], ...] = (
     Proposed,
     Revised,
@@ -565,4 +581,5 @@ EVENTS: tuple[type[Event], ...] = (
     ReconciliationResumed,
     CancelRequested,
     EvidenceRecorded,
+    Purged,
 )

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from settled.domain.errors import EffectPossible
+from settled.domain.errors import EffectPossible, TransitionRefused
 from settled.domain.machine.lifecycle import ABSENT, Arrow, Lifecycle, Refusal, State
 
 PROPOSED = State(
@@ -69,6 +69,8 @@ _OUT = ("dispatching", "accepted", "outcome_unknown")
 """States in which a request may be out and automatic steps go on."""
 
 _EVERY = tuple(state.name for state in STATES)
+_SETTLED = tuple(state.name for state in STATES if state.settled)
+_OPEN = tuple(state.name for state in STATES if not state.settled)
 
 ARROWS = (
     # Coming into being, and decisions.
@@ -109,7 +111,7 @@ ARROWS = (
         guard="must_not_be_contradicted",
     ),
     Arrow(("succeeded",), "Reversed", "reversed"),
-    Arrow(("failed",), "Reissued", "ready"),
+    Arrow(("failed",), "Reissued", "ready", guard="must_not_be_purged"),
     Arrow(
         (
             "proposed",
@@ -130,6 +132,7 @@ ARROWS = (
     Arrow(("dispatching", "accepted"), "ProgressReported", None),
     Arrow(("accepted", "outcome_unknown"), "ReconciliationScheduled", None),
     Arrow(("handed_over",), "OwnerNotified", None),
+    Arrow(_SETTLED, "Purged", None),
 )
 
 REFUSALS = (
@@ -139,6 +142,13 @@ REFUSALS = (
         EffectPossible,
         "A request may be out, so this cannot be changed or withdrawn until its outcome is known.",
         "Wait for the outcome, or let the owner settle it by hand; a cancel is kept as a request.",
+    ),
+    Refusal(
+        _OPEN,
+        ("Purged",),
+        TransitionRefused,
+        "It is open, and goes on with its details: nothing of it can be purged.",
+        "Purge it once it is settled.",
     ),
 )
 

@@ -11,19 +11,31 @@ from datetime import datetime, timedelta
 from typing import Any, ClassVar
 from uuid import UUID
 
+from settled.domain.budget import Holds, Reservation, act_of
 from settled.domain.clock import Stamp
 from settled.domain.errors import DecisionRefused, EffectPossible, TransitionRefused
 from settled.domain.identity import Identity, stream_id
+from settled.domain.journal.unit import GuardChange
+from settled.domain.machine.event import Event
+from settled.domain.machine.lifecycle import ABSENT
 from settled.domain.machine.machine import StateMachine
 from settled.domain.operation import events as ev
 from settled.domain.operation.lifecycle import LIFECYCLE
-from settled.domain.operation.terms import Terms
+from settled.domain.operation.terms import PastAttempt, Terms
 from settled.domain.provider import SealedRequest
 from settled.domain.recovery import Situation
 
 CATEGORY = "operation"
 KNOWN_THERE = ("duplicate", "duplicate_of", "in_progress", "name_taken")
 """Answers by which a provider says that it has had this request, or one under this name."""
+
+NOTHING_HELD = (ABSENT, "proposed", "rejected", "expired", "cancelled", "failed")
+HOLDS: dict[str, Holds] = {
+    **dict.fromkeys(LIFECYCLE.states, "reserved"),
+    **dict.fromkeys(NOTHING_HELD, "nothing"),
+    **dict.fromkeys(("succeeded", "reversed"), "consumed"),
+}
+"""What an operation holds of its budgets in each state: what may have an effect is reserved."""
 
 CLAIM_SECONDS = 60.0
 """How long a claim may stand before its row is looked at again; its worker sends at once."""
@@ -50,6 +62,14 @@ class Attempt:
     counts: bool = True
 
 
+KEPT = (
+    *("proposal_version", "approved_by", "approved_version", "approval_consumed", "intended_at"),
+    *("provider_key", "generation", "references", "reference", "reference_is_theirs", "adopted"),
+    *("contradicted", "disputed", "cancel_requested"),
+)
+"""What a purge leaves as it is, under the same name in `Remains`."""
+
+
 class Operation(StateMachine):
     """One business action with one external effect, identified by (tenant, kind, operation id)."""
 
@@ -69,6 +89,7 @@ class Operation(StateMachine):
         """Give every attribute its first value."""
         super().prepare()
         self.terms: Terms
+        self.drawn: tuple[Reservation, ...] = ()  # what it holds of budgets
         self.proposal_version = 0
         self.approved_by: str | None = None
         self.approved_version = 0
@@ -94,6 +115,7 @@ class Operation(StateMachine):
         self.last_absent_at: datetime | None = None
         self.accepted_at: datetime | None = None
         self.reference: str | None = None
+        self.references: tuple[tuple[str, str], ...] = ()  # all that were ever its own
         self.reference_is_theirs = False  # named by a refusal, and not compared yet
         self.receipt: dict[str, Any] | None = None
         self.owner_name: str | None = None
@@ -105,6 +127,8 @@ class Operation(StateMachine):
         self.last_reason: str | None = None
         self.last_rule: str | None = None
         self.due: datetime | None = None
+        self.purged_at: datetime | None = None
+        self.purged_events = 0  # how many went then
 
     # What is read.
 
@@ -249,7 +273,24 @@ class Operation(StateMachine):
                 hint="Settle it as succeeded or as failed; for another effect begin an operation.",
             )
 
+    def must_not_be_purged(self) -> None:
+        """Refuse to begin anew what nobody knows the parameters of any more."""
+        if isinstance(self.terms, ev.Purged):
+            raise TransitionRefused(
+                "Its details were purged, so there is nothing that could be sent again.",
+                hint="Begin a new operation.",
+            )
+
     # Folding, called by the events.
+
+    def enter(self, state: str, event: Event) -> None:
+        """Take the state that an event leads to, and what it changes in budgets."""
+        act = act_of(HOLDS[self.state], HOLDS[state], by_evidence=event.NAME == "Contradicted")
+        if act in ("reserve", "recount"):
+            self.drawn = self.terms.reserves
+        if act is not None and self.drawn:
+            self.new_guards += [GuardChange(one.key, act, one.amount) for one in self.drawn]
+        super().enter(state, event)
 
     def take_terms(self, event: ev.Proposed | ev.Revised | ev.Intended) -> None:
         """Remember what is authorised."""
@@ -287,7 +328,10 @@ class Operation(StateMachine):
         if reference is None or (reference == self.reference and not self.reference_is_theirs):
             return
         self.reference, self.reference_is_theirs = reference, False
-        self.new_references.append((self.terms.provider, reference))
+        named = (self.terms.provider, reference)
+        self.new_references.append(named)
+        if named not in self.references:
+            self.references += (named,)
 
     def take_answer(self, answered: str | None, reference: str | None) -> None:
         """Remember what a look-up says about the effect."""
@@ -359,11 +403,43 @@ class Operation(StateMachine):
         self.notified = 0
         self.due = next_at
 
+    def take_remains(self, event: ev.Purged) -> None:
+        """Be what is left of it. Of requests, receipts and words nothing is."""
+        left = event.left
+        self.terms = event
+        self.state, self.since = left.state, left.since
+        self.purged_at, self.purged_events = event.timestamp, event.events
+        for name in KEPT:
+            setattr(self, name, getattr(left, name))
+        if left.give_up_at is not None:
+            self.give_up_at = left.give_up_at
+        self.attempts = tuple(_past(attempt) for attempt in left.attempts)
+        self.evidence_keys = frozenset(left.evidence_keys)
+        self.told = frozenset(left.told)
+        self.new_references += left.references
+        self.last_rule = left.rule
+
     def close(self, reason: str | None) -> None:
         """Remember why it ended."""
         self.worker = None
         self.last_reason = reason
         self.due = None
+
+
+def _past(left: PastAttempt) -> Attempt:
+    """Return an attempt as far as it is still known: no later request counts as equal to it."""
+    return Attempt(
+        number=left.number,
+        at=left.at,
+        key=left.key,
+        may_arrive_until=left.may_arrive_until,
+        scope=(),
+        credential_fingerprint="",
+        request_digest="",
+        generation=left.generation,
+        out=left.out,
+        counts=left.counts,
+    )
 
 
 def fields(terms: Terms) -> dict[str, Any]:

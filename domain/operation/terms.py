@@ -2,8 +2,11 @@
 
 from __future__ import annotations
 
+from datetime import datetime
+
 from pydantic import BaseModel, ConfigDict
 
+from settled.domain.budget import Reservation
 from settled.domain.digest import Digest
 
 
@@ -12,7 +15,7 @@ class Terms(BaseModel):
 
     `params` is the frozen JSON of the validated parameters. `origin` holds other identifiers of the
     request (a model's tool-call id, a run id): they are kept beside the identity, never in it.
-    Durations are in seconds.
+    `reserves` is what it takes of budgets. Durations are in seconds.
     """
 
     model_config = ConfigDict(frozen=True, extra="forbid")
@@ -34,6 +37,7 @@ class Terms(BaseModel):
     call_timeout_seconds: float
     permit_seconds: float
     origin: dict[str, str] = {}
+    reserves: tuple[Reservation, ...] = ()
 
 
 NEWS = frozenset({"performed", "pending", "reversed"})
@@ -51,3 +55,51 @@ class Request(BaseModel):
     url: str
     headers: tuple[tuple[str, str], ...]
     body: str
+
+
+class PastAttempt(BaseModel):
+    """What is left of an attempt: when it left, and whether anything of it may exist."""
+
+    model_config = ConfigDict(frozen=True, extra="forbid")
+
+    number: int
+    generation: int
+    at: datetime
+    key: str
+    may_arrive_until: datetime
+    out: bool
+    counts: bool
+
+
+class Remains(BaseModel):
+    """What a purge leaves of an operation beside its terms: enough to answer who comes late.
+
+    A duplicate start is answered by the terms' digest, `state` and `reference`; a repeated
+    decision by what was approved; evidence by `reference`, `told`, `evidence_keys` and `attempts`.
+    Each reference that was ever its own is in `references`, with its provider. `rule` is the
+    stable word for why it ended; what anybody wrote is not kept.
+    """
+
+    model_config = ConfigDict(frozen=True, extra="forbid")
+
+    state: str
+    since: datetime
+    proposal_version: int
+    approved_by: str | None
+    approved_version: int
+    approval_consumed: bool
+    intended_at: datetime | None
+    give_up_at: datetime | None
+    provider_key: str
+    generation: int
+    attempts: tuple[PastAttempt, ...]
+    evidence_keys: tuple[str, ...]
+    told: tuple[tuple[str, str | None], ...]
+    references: tuple[tuple[str, str], ...]
+    reference: str | None
+    reference_is_theirs: bool
+    adopted: bool
+    contradicted: bool
+    disputed: bool
+    cancel_requested: bool
+    rule: str | None

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import fcntl
 import os
-from collections.abc import Generator, Iterator, Sequence
+from collections.abc import Callable, Generator, Iterator, Sequence
 from contextlib import closing, contextmanager
 from dataclasses import dataclass
 from itertools import islice
@@ -23,10 +23,18 @@ from settled.domain.journal.anchors import (
     read_anchors,
     read_heads,
 )
-from settled.domain.journal.audit import Breach, Chains, StoredRow, Wrong, is_as_written
+from settled.domain.journal.audit import (
+    Breach,
+    Chains,
+    Placed,
+    StoredRow,
+    Wrong,
+    is_as_written,
+)
 from settled.domain.journal.port import Journal
 from settled.domain.keys import DerivedKeys
 from settled.infrastructure.audit.log import PAGE, RawLog, open_raw_log
+from settled.infrastructure.audit.purged import Purged
 from settled.infrastructure.audit.settled_end import settled_end
 
 SHOWN_BREACHES = 1_000
@@ -45,11 +53,15 @@ class Anchored:
 
 @dataclass(frozen=True, slots=True)
 class AuditReport:
-    """What an audit found. `breaches` are the first thousand of `breach_count`."""
+    """What an audit found. `breaches` are the first thousand of `breach_count`.
+
+    `purged` counts events that are gone by right: something stands for each of them.
+    """
 
     events: int
     streams: int
     erased: int
+    purged: int
     bodies_unchecked: int
     anchors: int
     position: int
@@ -76,28 +88,49 @@ def anchor(journal: Journal, url: str, path: Path, key: AuditKey) -> Anchored:
             )
         upto = max(after, settled_end(journal, url))
         sealed_until = last.bytes_until if last else 0
-        file.seek(sealed_until)
-        file.truncate()
-        writer = AnchorWriter(key, last, installation.id)
-        try:
+
+        def begin() -> AnchorWriter:
+            file.seek(sealed_until)
+            file.truncate()
+            writer = AnchorWriter(key, last, installation.id)
             file.write(writer.begin(journal.time()))
-            rows = log.between(after, upto)
-            while page := list(islice(rows, PAGE)):
-                _check_hashes(page)
-                file.writelines(writer.heads(page))
-            file.writelines(writer.end(upto))
+            return writer
+
+        try:
+            writer = _write(log, after, upto, begin, file)
         except NotPossible:
             file.flush()
             file.truncate(sealed_until)
             raise
+        file.writelines(writer.end(upto))
         file.flush()
         os.fsync(file.fileno())
         number = last.number + 1 if last else 1
         return Anchored(number, upto, writer.events, writer.heads_written)
 
 
-def _check_hashes(page: Sequence[StoredRow]) -> None:
+def _write(
+    log: RawLog, after: int, upto: int, begin: Callable[[], AnchorWriter], file: IO[bytes]
+) -> AnchorWriter:
+    """Write the heads of (after, upto]; once more where a purge took events of it meanwhile."""
+    with closing(Purged(log)) as purged:
+        while True:
+            purged.read(after)
+            gone = purged.count(after, upto)
+            writer = begin()
+            rows = purged.log(log.between(after, upto), after, upto)
+            while page := list(islice(rows, PAGE)):
+                _check_hashes(page)
+                file.writelines(writer.heads(page))
+            purged.read(after)
+            if purged.count(after, upto) == gone:
+                return writer
+
+
+def _check_hashes(page: Sequence[Placed]) -> None:
     for row in page:
+        if not isinstance(row, StoredRow):
+            continue
         if row.record is None or not is_as_written(row.record):
             raise NotPossible(
                 f"Version {row.version} of stream {row.name} of {row.tenant} is not what was"
@@ -126,20 +159,23 @@ def verify(
             if len(found) < SHOWN_BREACHES:
                 found.append(breach)
 
-    with closing(open_raw_log(url)) as log:
+    with closing(open_raw_log(url)) as log, closing(Purged(log)) as purged:
         chains = Chains(keys, log.elsewhere)
         for row in log.rows():
             note(chains.see(row))
         end = log.end()
+        purged.read()
+        note(_purges(purged))
         if against is not None:
             assert key is not None, "anchors are read with their key"
             note(_read(against, key, anchors))
             _check_installation(anchors, against, str(installation.copy_of or installation.id))
-            note(_against(log, against, anchors, end))
+            note(_against(log, purged, against, anchors, end))
     return AuditReport(
         events=chains.events,
         streams=chains.streams,
         erased=chains.erased,
+        purged=chains.purged,
         bodies_unchecked=chains.bodies_unchecked,
         anchors=len(anchors),
         position=end,
@@ -176,7 +212,18 @@ def _check_installation(anchors: list[Anchor], path: Path, installation: str) ->
             )
 
 
-def _against(log: RawLog, path: Path, anchors: list[Anchor], end: int) -> Iterator[Breach]:
+def _purges(purged: Purged) -> Iterator[Breach]:
+    """Yield what is wrong with purges; one that came while they were read is right in the end."""
+    before, found = list[Breach](), purged.breaches()
+    while found != before:
+        purged.read()
+        before, found = found, purged.breaches()
+    yield from found
+
+
+def _against(
+    log: RawLog, purged: Purged, path: Path, anchors: list[Anchor], end: int
+) -> Iterator[Breach]:
     if anchors and end < anchors[-1].position:
         yield Breach(
             Wrong.ROLLED_BACK,
@@ -184,21 +231,44 @@ def _against(log: RawLog, path: Path, anchors: list[Anchor], end: int) -> Iterat
             f" at {anchors[-1].at}",
         )
     with path.open("rb") as file:
-        heads = read_heads(file, anchors)
-        while page := list(islice(heads, PAGE)):
-            for head, stands in zip(page, log.hashes_at(page), strict=True):
-                if stands != head.hash:
-                    yield _not_as_anchored(log, head, stands)
+        missing = [head for head, _ in _missing(log, purged, read_heads(file, anchors))]
+    if missing:  # or purged since
+        purged.read()
+    for head, stands in _missing(log, purged, iter(missing)):
+        yield _not_as_anchored(log, head, stands)
     for one in anchors:
-        digest = LogDigest()
-        for row in log.between(one.after, one.position):
-            digest.add(row.position, row.hash)
+        digest = _digest(log, purged, one)
         if digest.hex() != one.log:
             yield Breach(
                 Wrong.LOG_CHANGED,
                 f"between the positions {one.after} and {one.position} the log had {one.count}"
                 f" events; now there are {digest.count}, or others, or in another order",
             )
+
+
+def _missing(
+    log: RawLog, purged: Purged, heads: Iterator[AnchoredHead]
+) -> Iterator[tuple[AnchoredHead, bytes | None]]:
+    """Yield heads that neither stand where they were anchored nor were purged from there."""
+    while page := list(islice(heads, PAGE)):
+        for head, found in zip(page, log.hashes_at(page), strict=True):
+            stands = purged.hash_of(head) if found is None else found
+            if stands != head.hash:
+                yield head, stands
+
+
+def _digest(log: RawLog, purged: Purged, one: Anchor) -> LogDigest:
+    """Return the digest of what was anchored; once more where a purge took events meanwhile."""
+    while True:
+        gone, digest = purged.count(one.after, one.position), LogDigest()
+        rows = log.between(one.after, one.position)
+        for event in purged.log(rows, one.after, one.position):
+            digest.add(event.position, event.hash)
+        if digest.hex() == one.log:
+            return digest
+        purged.read()
+        if purged.count(one.after, one.position) == gone:
+            return digest
 
 
 def _not_as_anchored(log: RawLog, head: AnchoredHead, stands: bytes | None) -> Breach:

@@ -6,7 +6,7 @@ are turned into an event here, one row at a time.
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from datetime import datetime
 from pathlib import Path
 from typing import Any, Protocol
@@ -14,7 +14,9 @@ from uuid import UUID
 
 from settled.domain.journal.anchors import AnchoredHead
 from settled.domain.journal.audit import StoredRow, stream_name
+from settled.domain.journal.gone import PURGED
 from settled.domain.journal.unit import SHARD, RecordedEvent
+from settled.domain.purges import Recorded
 from settled.infrastructure.journal.opening import is_sqlite, sqlite_path
 
 PAGE = 1_000
@@ -25,6 +27,8 @@ _REST = (
     " previous_hash, hash, state, body, body_digest, position"
 )
 
+_OF_PURGES = f"(topic LIKE '%.{PURGED}' OR topic = '{Recorded.TOPIC}')"
+
 Row = tuple[Any, ...]
 
 
@@ -32,11 +36,15 @@ class RawLog(Protocol):
     """A connection to the table of events. Used by one thread."""
 
     def rows(self) -> Iterator[StoredRow]:
-        """Yield every row, by tenant, shard, stream and version."""
+        """Yield every row, by tenant, shard, stream and version; each stream as at one moment."""
         ...
 
     def between(self, after: int, upto: int) -> Iterator[StoredRow]:
         """Yield the rows with positions in (after, upto], in order."""
+        ...
+
+    def purges(self, after: int) -> Iterator[StoredRow]:
+        """Yield what is said of purges above a position: what stands for others, and the record."""
         ...
 
     def end(self) -> int:
@@ -68,6 +76,8 @@ def open_raw_log(url: str) -> RawLog:
 class SqliteRawLog:
     """The log in an SQLite file."""
 
+    _select = f"SELECT {_KEY}, recorded_at, {_REST} FROM events"
+
     def __init__(self, path: Path) -> None:
         from settled.infrastructure.journal.sqlite.database import Database
 
@@ -77,21 +87,27 @@ class SqliteRawLog:
         self._connection.text_factory = _decoded
 
     def rows(self) -> Iterator[StoredRow]:
-        """Yield every row, by tenant, shard, stream and version."""
-        select = f"SELECT {_KEY}, recorded_at, {_REST} FROM events"
-        order = f"ORDER BY {_KEY} LIMIT {PAGE}"
-        page = self._fetch(f"{select} {order}")
-        while page:
-            yield from (_stored(row) for row in page)
-            page = self._fetch(f"{select} WHERE ({_KEY}) > (?, ?, ?, ?) {order}", *page[-1][:4])
+        """Yield every row, by tenant, shard, stream and version; each stream as at one moment."""
+
+        def page(after: Row | None, limit: int) -> list[Row]:
+            where = f"WHERE ({_KEY}) > (?, ?, ?, ?)" if after else ""
+            order = f"ORDER BY {_KEY} LIMIT {limit}"
+            return self._fetch(f"{self._select} {where} {order}", *(after or ()))
+
+        return _by_streams(page)
 
     def between(self, after: int, upto: int) -> Iterator[StoredRow]:
         """Yield the rows with positions in (after, upto], in order."""
-        sql = (
-            f"SELECT {_KEY}, recorded_at, {_REST} FROM events"
-            f" WHERE position > ? AND position <= ? ORDER BY position LIMIT {PAGE}"
-        )
-        while page := self._fetch(sql, after, upto):
+        where = "WHERE position > ? AND position <= ?"
+        return self._by_position(where, after, upto)
+
+    def purges(self, after: int) -> Iterator[StoredRow]:
+        """Yield what is said of purges above a position."""
+        return self._by_position(f"WHERE position > ? AND {_OF_PURGES}", after)
+
+    def _by_position(self, where: str, after: int, *values: int) -> Iterator[StoredRow]:
+        sql = f"{self._select} {where} ORDER BY position LIMIT {PAGE}"
+        while page := self._fetch(sql, after, *values):
             yield from (_stored(row) for row in page)
             after = page[-1][-1]
 
@@ -140,25 +156,33 @@ class PostgresRawLog:
 
         address = Address.of(url)
         self._events = f'"{address.schema}".events'
+        # As text, because the column can hold moments that Python has none for.
+        self._select = f"SELECT {_KEY}, recorded_at::text, {_REST} FROM {self._events}"
         self._connection = address.connect({"default_transaction_read_only": "on"})
 
     def rows(self) -> Iterator[StoredRow]:
-        """Yield every row, by tenant, shard, stream and version."""
-        # As text, because the column can hold moments that Python has none for.
-        select = f"SELECT {_KEY}, recorded_at::text, {_REST} FROM {self._events}"
-        order = f"ORDER BY {_KEY} LIMIT {PAGE}"
-        page = self._fetch(f"{select} {order}")
-        while page:
-            yield from (_stored(row) for row in page)
-            page = self._fetch(f"{select} WHERE ({_KEY}) > (%s, %s, %s, %s) {order}", *page[-1][:4])
+        """Yield every row, by tenant, shard, stream and version; each stream as at one moment."""
+
+        def page(after: Row | None, limit: int) -> list[Row]:
+            where = f"WHERE ({_KEY}) > (%s, %s, %s, %s)" if after else ""
+            order = f"ORDER BY {_KEY} LIMIT {limit}"
+            return self._fetch(f"{self._select} {where} {order}", *(after or ()))
+
+        return _by_streams(page)
 
     def between(self, after: int, upto: int) -> Iterator[StoredRow]:
         """Yield the rows with positions in (after, upto], in order."""
-        sql = (
-            f"SELECT {_KEY}, recorded_at::text, {_REST} FROM {self._events}"
-            f" WHERE position > %s AND position <= %s ORDER BY position LIMIT {PAGE}"
-        )
-        while page := self._fetch(sql, after, upto):
+        where = "WHERE position > %s AND position <= %s"
+        return self._by_position(where, after, upto)
+
+    def purges(self, after: int) -> Iterator[StoredRow]:
+        """Yield what is said of purges above a position."""
+        like = _OF_PURGES.replace("%", "%%")
+        return self._by_position(f"WHERE position > %s AND {like}", after)
+
+    def _by_position(self, where: str, after: int, *values: int) -> Iterator[StoredRow]:
+        sql = f"{self._select} {where} ORDER BY position LIMIT {PAGE}"
+        while page := self._fetch(sql, after, *values):
             yield from (_stored(row) for row in page)
             after = page[-1][-1]
 
@@ -203,6 +227,23 @@ class PostgresRawLog:
 
         with translating(), self._connection.cursor(binary=True) as cursor:
             return cursor.execute(sql.encode(), values).fetchall()
+
+
+def _by_streams(page: Callable[[Row | None, int], list[Row]]) -> Iterator[StoredRow]:
+    """Yield rows a page at a time, no stream over two: one may be purged between two queries."""
+    after: Row | None = None
+    limit = PAGE
+    while found := page(after, limit):
+        full = len(found) == limit
+        last = found[-1][:3]
+        whole = [row for row in found if row[:3] != last] if full else found
+        if not whole:
+            limit *= 2  # a stream that is longer than a page
+            continue
+        yield from (_stored(row) for row in whole)
+        if not full:
+            return
+        after, limit = whole[-1][:4], PAGE
 
 
 def _decoded(text: bytes) -> str:

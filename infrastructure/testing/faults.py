@@ -1,14 +1,13 @@
 """Faults at named points, chosen by an environment variable: how a test kills a real process.
 
     SETTLED_FAULT=after_commit:Dispatching=kill
-    SETTLED_FAULT='before_call:refund@2=stop,before_claim=wait:go.flag'
+    SETTLED_FAULT='before_call:refund@2=kill,before_claim=wait:go.flag'
 
 A fault is `point[:detail][@n]=action`; several are separated by commas. The point is one of
 `FaultPoint`, the detail the name of the last event or the kind, `n` the time at which it strikes
 (the first by default; it strikes once). The action is one of
 
     kill        SIGKILL to this process
-    stop        SIGSTOP to this process, which a test ends with SIGCONT
     raise       raise FaultRaised
     touch:PATH  make a file
     wait:PATH   wait until a file is there, for at most a minute
@@ -104,8 +103,6 @@ def _action(text: str) -> Callable[[], None]:
     match name, bool(argument):
         case "kill", False:
             return lambda: os.kill(os.getpid(), signal.SIGKILL)
-        case "stop", False:
-            return lambda: os.kill(os.getpid(), signal.SIGSTOP)
         case "raise", False:
             return _raise
         case "touch", True:
@@ -115,7 +112,7 @@ def _action(text: str) -> Callable[[], None]:
         case _:
             raise InvalidInput(
                 f"{text!r} is no action of a fault.",
-                hint="There are: kill, stop, raise, touch:PATH, wait:PATH.",
+                hint="There are: kill, raise, touch:PATH, wait:PATH.",
             )
 
 

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import random
 from collections import Counter
+from dataclasses import replace
 from datetime import datetime
 from typing import Any
 from uuid import uuid4
@@ -36,6 +37,7 @@ from settled.infrastructure.testing.journal_units import (
     commit,
     everything,
     naming,
+    purging,
     stream_of,
 )
 from settled.infrastructure.testing.journal_work import Undone
@@ -263,6 +265,61 @@ class CommitRules(JournalRules):
         assert committer.commit([unit]) == [Committed(answer.positions, found=True)]
         assert journal.referenced(TENANT, "stripe", "re_1") == stream_of(unit)
         assert journal.referenced(TENANT, "stripe", "re_2") == stream_of(unit)
+
+    def test_what_stands_for_older_events_drops_them(
+        self, journal: Journal, committer: Committer
+    ) -> None:
+        """In one transaction: what is left is read the same by stream, by position and by head."""
+        unit, other = a_unit(a_change(events=3)), a_unit(a_change(events=2))
+        commit(committer, unit, other)
+        purge = purging(after(unit, 2))
+        (answer,) = commit(committer, purge)
+        assert answer.positions == ((6, 7),)
+        left = journal.events(TENANT, stream_of(unit))
+        assert [event.originator_version for event in left] == [4, 5]
+        assert journal.streams([(TENANT, stream_of(unit))]) == {stream_of(unit): left}
+        assert journal.events(TENANT, stream_of(unit), after=4) == left[1:]
+        assert [event.position for event in everything(journal)] == [4, 5, 6, 7]
+        assert [event.position for event in journal.read(0, 3).events] == [4, 5, 6]
+        head = journal.head(TENANT, stream_of(unit))
+        assert head is not None and head.version == 5
+        assert committer.commit([purge]) == [Committed(answer.positions, found=True)]
+        (going_on,) = commit(committer, after(purge))
+        assert going_on.positions == ((8,),)
+        again = a_unit(a_change(stream_of(unit)))
+        assert committer.commit([again]) == [Exists(stream_of(unit), 6)]
+
+    def test_a_purge_that_loses_drops_nothing(self, journal: Journal, committer: Committer) -> None:
+        """Stale, refused by a guard, or of a kind that stands for nothing: every event is there."""
+        journal.set_ceiling(TENANT, "budget", 1)
+        unit = a_unit(a_change(events=3))
+        commit(committer, unit)
+        late = purging(a_unit(a_change(stream_of(unit), 2)))
+        dear = replace(purging(after(unit)), guards=(_reserve(2),))
+        plain = replace(after(unit).changes[0], drops_older=True)
+        new = purging(a_unit())
+        answers = committer.commit([late])
+        answers += committer.commit([dear])
+        answers += committer.commit([a_unit(plain), new])
+        assert _names(answers) == ["Stale", "Refused", "Invalid", "Invalid"]
+        assert [event.originator_version for event in everything(journal)] == [1, 2, 3]
+
+    def test_purges_in_a_group_drop_each_their_own(
+        self, journal: Journal, committer: Committer
+    ) -> None:
+        """Also where a server has stopped planning each execution anew, and beside a tenant."""
+        units = [a_unit(a_change(events=n % 3 + 1)) for n in range(40)]
+        same = stream_of(units[0])
+        twin = a_unit(a_change(same, events=2, tenant="globex"), tenant="globex")
+        commit(committer, *units, twin)
+        for _ in range(14):
+            units = [purging(after(unit)) for unit in units]
+            commit(committer, *units)
+        assert len(everything(journal)) == 40 + 2
+        for unit in units:
+            (left,) = journal.events(TENANT, stream_of(unit))
+            assert left.originator_version == unit.changes[0].last
+        assert len(journal.events("globex", same)) == 2
 
     def test_tenants_do_not_meet(self, journal: Journal, committer: Committer) -> None:
         """The same stream id, guard and lane of two tenants are two of each."""

@@ -10,6 +10,7 @@ from datetime import UTC, datetime
 from typing import Any, TypeVar
 from uuid import UUID, uuid4
 
+from settled.domain.journal.gone import PURGED
 from settled.domain.journal.judge import next_group
 from settled.domain.journal.port import Committer, Journal
 from settled.domain.journal.unit import (
@@ -100,6 +101,14 @@ def after(unit: Unit, events: int = 1, **more: Any) -> Unit:
     """Return a unit that advances the first stream of an earlier one."""
     change = unit.changes[0]
     return a_unit(a_change(change.stream, change.last, events, **more))
+
+
+def purging(unit: Unit) -> Unit:
+    """Return a unit whose first event stands for the older ones, which are dropped with it."""
+    (change,) = unit.changes
+    first = replace(change.events[0], topic=f"refund.{PURGED}")
+    events = (first, *change.events[1:])
+    return replace(unit, changes=(replace(change, events=events, drops_older=True),))
 
 
 def stream_of(unit: Unit) -> UUID:

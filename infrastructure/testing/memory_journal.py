@@ -10,6 +10,7 @@ from collections.abc import Callable, Collection, Generator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import replace
 from datetime import datetime, timedelta
+from itertools import islice
 from typing import Any
 from uuid import UUID, uuid4
 
@@ -110,7 +111,12 @@ class MemoryJournal:
     ) -> list[RecordedEvent]:
         """Return a stream's events with versions in (after, upto], in order."""
         with self.reading() as tables:
-            return list(tables.streams.get((tenant, stream), ())[after:upto])
+            return [
+                event
+                for event in tables.streams.get((tenant, stream), ())
+                if after < event.originator_version
+                and (upto is None or event.originator_version <= upto)
+            ]
 
     def streams(self, keys: Sequence[tuple[str, UUID]]) -> Mapping[UUID, list[RecordedEvent]]:
         """Return the whole of several streams; an empty list for one that does not exist."""
@@ -118,10 +124,12 @@ class MemoryJournal:
             return {stream: list(tables.streams.get((t, stream), ())) for t, stream in keys}
 
     def read(self, after: int, limit: int) -> Page:
-        """Return events above a position. Positions have no gaps, so all of them are settled."""
+        """Return events above a position. They are written in order, so all of them are settled."""
         with self.reading() as tables:
-            events = tuple(tables.events[after : after + limit])
-            return Page(events, len(tables.events), more=len(events) == limit)
+            above = range(after + 1, tables.last_position + 1)
+            found = (tables.events[position] for position in above if position in tables.events)
+            events = tuple(islice(found, limit))
+            return Page(events, tables.last_position, more=len(events) == limit)
 
     def head(self, tenant: str, stream: UUID) -> AgendaRow | None:
         """Return one agenda row."""

@@ -56,9 +56,12 @@ class WorkerPlace:
 
 @dataclass(slots=True)
 class Tables:
-    """Every row. Rows are never changed, only replaced, so a copy of the tables is cheap."""
+    """Every row. Rows are never changed, only replaced, so a copy of the tables is cheap.
 
-    events: list[RecordedEvent] = field(default_factory=list[RecordedEvent])
+    `events` are by their positions, and in their order.
+    """
+
+    events: dict[int, RecordedEvent] = field(default_factory=dict[int, RecordedEvent])
     streams: dict[Key, tuple[RecordedEvent, ...]] = field(
         default_factory=dict[Key, "tuple[RecordedEvent, ...]"]
     )
@@ -71,19 +74,21 @@ class Tables:
     )
     lanes: dict[str, bool] = field(default_factory=dict[str, bool])
     workers: dict[int, WorkerPlace] = field(default_factory=dict[int, WorkerPlace])
+    last_position: int = 0
     last_epoch: int = 0
     installation: Installation | None = None
 
     def copy(self) -> Tables:
         """Return tables of their own with the same rows."""
         return Tables(
-            list(self.events),
+            dict(self.events),
             dict(self.streams),
             dict(self.heads),
             dict(self.guards),
             dict(self.references),
             dict(self.lanes),
             self.workers,
+            self.last_position,
             self.last_epoch,
             self.installation,
         )
@@ -135,7 +140,8 @@ class MemoryStore:
     def now(self, tables: Tables) -> datetime:
         """Return the store's time: the clock's, but never before the last recorded event."""
         now = self.clock.now()
-        return max(now, tables.events[-1].recorded_at) if tables.events else now
+        last = tables.events.get(tables.last_position)
+        return now if last is None else max(now, last.recorded_at)
 
     def lapsed(self, place: WorkerPlace) -> bool:
         """Say whether a worker's lease has ended."""
@@ -221,8 +227,12 @@ def _seen(tables: Tables, tenant: str, change: Change) -> Seen:
     row = tables.heads.get((tenant, change.stream))
     if row is None:
         return Seen(free=True, version=0)
-    written = tables.streams[tenant, change.stream][change.expected : change.last]
-    events = [(event.event_id, event.position or 0) for event in written]
+    behind = tables.streams[tenant, change.stream] if row.version > change.expected else ()
+    events = [
+        (event.event_id, event.position or 0)
+        for event in behind
+        if change.expected < event.originator_version <= change.last
+    ]
     return Seen(free=True, version=row.version, owner=row.owner, events=events)
 
 
@@ -230,10 +240,16 @@ def _write(tables: Tables, unit: Unit) -> Committed:
     given: list[tuple[int, ...]] = []
     for change in unit.changes:
         key = unit.tenant, change.stream
-        first = len(tables.events) + 1
+        first = tables.last_position + 1
         written = [_stored(event, first + n) for n, event in enumerate(change.events)]
-        tables.events += written
-        tables.streams[key] = (*tables.streams.get(key, ()), *written)
+        tables.events.update({event.position or 0: event for event in written})
+        tables.last_position += len(written)
+        older = tables.streams.get(key, ())
+        if change.drops_older:
+            for event in older:
+                del tables.events[event.position or 0]
+            older = ()
+        tables.streams[key] = (*older, *written)
         tables.heads[key] = _head(tables.heads.get(key), unit.tenant, change)
         if change.head.due_at is not None:
             tables.lanes.setdefault(change.head.lane, False)

@@ -5,7 +5,14 @@ from __future__ import annotations
 from collections.abc import Iterator, Sequence
 
 from settled.domain.journal.unit import RecordedEvent
-from settled.projections.projection import Parted, Projecting, Rebuildable, Rows, table_names
+from settled.projections.projection import (
+    Forgetting,
+    Parted,
+    Projecting,
+    Rebuildable,
+    Rows,
+    table_names,
+)
 from settled.projections.projector import PAGE, Projector
 
 TIMES = 3
@@ -28,7 +35,7 @@ def assert_idempotent(projector: Projector, projection: Projecting) -> None:
     assert tables, f"{projection.name} makes no table"
     applied = 0
     try:
-        with projector.views.changing() as rows:
+        with projector.store(projection).changing() as rows:
             _empty(rows, tables)
             for record in _log(projector, projection):
                 projector.fold(projection, [record], rows)
@@ -60,7 +67,7 @@ def assert_pages_do_not_matter(projector: Projector, projection: Projecting) -> 
     if isinstance(projection, Rebuildable):  # it says itself what its rows mean
         queries = list(projection.contents().values())
     try:
-        with projector.views.changing() as rows:
+        with projector.store(projection).changing() as rows:
             _empty(rows, tables)
             for event in events:
                 projector.fold(projection, [event], rows)
@@ -89,7 +96,7 @@ def assert_parts_make_the_whole(
     queries = projection.contents().values()
     events = list(_log(projector, projection))
     try:
-        with projector.views.changing() as rows:
+        with projector.store(projection).changing() as rows:
             _empty(rows, tables)
             projector.fold(projection, events, rows)
             whole = [_answer(rows, query) for query in queries]
@@ -103,6 +110,39 @@ def assert_parts_make_the_whole(
             raise _Undo
     except _Undo:
         assert events, f"the log holds no event of {projection.topics}"
+
+
+def assert_forgets_alike(projector: Projector, projection: Projecting) -> None:
+    """Remove what is old after each event, and once after the last, and compare all rows.
+
+    For projections that keep rows for some time only, each event's time being taken for the end of
+    that time in turn. The tables are filled in a transaction that is undone. Raises AssertionError;
+    also where no row was ever removed.
+    """
+    assert isinstance(projection, Forgetting) and isinstance(projection, Rebuildable)
+    projector.catch_up(projection)
+    tables = table_names(projection, projector.views.dialect)
+    queries = projection.contents().values()
+    events = list(_log(projector, projection))
+    removed = 0
+    try:
+        with projector.store(projection).changing() as rows:
+            for before in sorted({event.recorded_at for event in events}):
+                _empty(rows, tables)
+                for event in events:
+                    projector.fold(projection, [event], rows)
+                    removed += projection.forget(min(before, event.recorded_at), rows)
+                projection.forget(before, rows)
+                early = [_answer(rows, query) for query in queries]
+                _empty(rows, tables)
+                projector.fold(projection, events, rows)
+                projection.forget(before, rows)
+                assert [_answer(rows, query) for query in queries] == early, (
+                    f"{projection.name} has other rows when it forgets early ({before})"
+                )
+            raise _Undo
+    except _Undo:
+        assert removed, f"{projection.name} forgets nothing of this log"
 
 
 def _log(projector: Projector, projection: Projecting) -> Iterator[RecordedEvent]:

@@ -9,6 +9,7 @@ from settled.domain.inbox import Evidence as Evidence  # imported, it declares i
 from settled.domain.journal.mapper import IN_COLUMNS
 from settled.domain.machine.event import TOPICS, Event
 from settled.domain.operation.operation import Operation as Operation  # as above
+from settled.domain.purges import Purges as Purges  # as above
 
 DIALECT = "https://json-schema.org/draft/2020-12/schema"
 

@@ -73,7 +73,7 @@ def progress_parts(projector: Projector, projection: Projecting) -> int:
     """Return in how many parts a version is built."""
     from settled.projections import register
 
-    with projector.views.reading() as rows:
+    with projector.store(projection).reading() as rows:
         return len(register.parts(rows, projection))
 
 

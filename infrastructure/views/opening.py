@@ -1,4 +1,4 @@
-"""From a journal's URL to the store of its views, which lies beside it and never in it."""
+"""From a journal's URL to the stores of its views, which lie beside it and never in it."""
 
 from __future__ import annotations
 
@@ -22,17 +22,17 @@ def has_views(url: str) -> bool:
 
 
 def open_views(url: str) -> Views:
-    """Open the store of views of the journal that a URL names, and make it where it is new.
+    """Return the stores of views of the journal that a URL names; each is opened when it is used.
 
-    On SQLite it is the file beside the journal with `.views` behind its name; on PostgreSQL the
-    schema with `_views` behind its name. Raises InvalidStoreUrl, StoreUnavailable.
+    On SQLite the file beside the journal with `.views` behind its name, on PostgreSQL the schema
+    with `_views` behind its name; projections that declare a schema have a file or schema of their
+    own, with an underscore and that behind it. Raises InvalidStoreUrl.
     """
     # A driver that is not used need not be installed, so each is imported where it is needed.
     if is_sqlite(url):
         from settled.infrastructure.views.sqlite import SqliteViews
 
-        path = sqlite_path(url)
-        return SqliteViews(path.with_name(path.name + ".views"))
+        return SqliteViews(sqlite_path(url))
     from settled.infrastructure.views.postgres import PostgresViews
 
     return PostgresViews(url)

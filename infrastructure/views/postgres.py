@@ -4,16 +4,18 @@ from __future__ import annotations
 
 import re
 from collections.abc import Generator, Mapping, Sequence
-from contextlib import contextmanager
+from contextlib import closing, contextmanager
 from typing import Any
 
 import psycopg
-from psycopg_pool import ConnectionPool
+from psycopg.sql import SQL, Identifier
 
-from settled.domain.errors import DeclarationError, StoreUnavailable
+from settled.domain.errors import DeclarationError, InvalidInput, StoreUnavailable
 from settled.infrastructure.journal.postgres.address import NEVER_BY_ITSELF, Address, Connection
 from settled.infrastructure.journal.postgres.errors import translating
 from settled.infrastructure.journal.postgres.migrating import PostgresTarget
+from settled.infrastructure.journal.postgres.pool import AGAIN_SECONDS, Pool
+from settled.infrastructure.views.stores import Stores, behind, schemas_in
 from settled.projections.projection import Row, Table
 from settled.projections.register import TABLES
 
@@ -34,6 +36,16 @@ _BEGIN = b"BEGIN"
 _BEGIN_FLEETING = b"BEGIN; SET LOCAL synchronous_commit = off"
 _BEGIN_READING = b"BEGIN ISOLATION LEVEL REPEATABLE READ READ ONLY"
 
+_SCHEMAS = (
+    b"SELECT n.nspname FROM pg_namespace n WHERE has_schema_privilege(n.oid, 'USAGE') AND EXISTS"
+    b" (SELECT FROM pg_class c WHERE c.relnamespace = n.oid AND c.relname = 'projection')"
+)
+_LET_READ = (
+    "GRANT USAGE ON SCHEMA {schema} TO {reader}",
+    "GRANT SELECT ON ALL TABLES IN SCHEMA {schema} TO {reader}",
+    # A rebuild makes new tables.
+    "ALTER DEFAULT PRIVILEGES IN SCHEMA {schema} GRANT SELECT ON TABLES TO {reader}",
+)
 _LOCK = b"SELECT pg_try_advisory_lock('projection'::regclass::oid::int4, hashtext(%(name)s))"
 
 _PARTS = re.compile(
@@ -45,20 +57,46 @@ _ARRAYS = {"text": "text[]", "number": "bigint[]", "uuid": "uuid[]"}
 
 
 class PostgresViews:
-    """The store of views in one schema of a database. Safe to use from several threads."""
+    """The stores of views beside a journal's schema. Safe to use from several threads."""
 
     dialect = "postgresql"
 
     def __init__(self, url: str) -> None:
-        schema = f"{Address.of(url).schema}_views"
-        # Of several schemas the last one counts.
-        beside = f"{url}{'&' if '?' in url else '?'}schema={schema}"
-        with PostgresTarget(beside) as target, target.exclusively():
-            if not target.has_table("projection"):
-                for table in TABLES:
-                    target.run(table)
-        self._address = Address.of(beside)
-        self._pool: ConnectionPool[Connection] = ConnectionPool(
+        self._url = url
+        self._journal = Address.of(url)
+        self._name = f"{self._journal.schema}_views"
+        self._stores = Stores(lambda schema: PostgresStore(self._beside(schema)))
+
+    def of(self, schema: str = "") -> PostgresStore:
+        """Return the store of a schema, made where it is new."""
+        return self._stores.of(schema)
+
+    def schemas(self) -> list[str]:
+        """Return the schemas that there are, and that this role may use."""
+        with closing(self._journal.connect({})) as connection, translating():
+            found = connection.execute(_SCHEMAS).fetchall()
+        return schemas_in(self._name, (str(name) for (name,) in found))
+
+    def close(self) -> None:
+        """Close every connection."""
+        self._stores.close()
+
+    def _beside(self, schema: str) -> str:
+        # Of several schemas in a URL the last one counts.
+        return f"{self._url}{'&' if '?' in self._url else '?'}schema={self._name}{behind(schema)}"
+
+
+class PostgresStore:
+    """The projections of one schema of a database. Safe to use from several threads."""
+
+    def __init__(self, url: str) -> None:
+        with PostgresTarget(url) as target, target.exclusively():
+            # Asked first: IF NOT EXISTS takes the right to make tables even where it makes none.
+            for table, sql in TABLES.items():
+                if not target.has_table(table):
+                    target.run(sql)
+        self._address = Address.of(url)
+        self._pool = Pool(
             self._address.conninfo,
             min_size=0,
             max_size=_CONNECTIONS,
@@ -67,8 +105,9 @@ class PostgresViews:
                 "options": self._address.options(_SETTINGS),
                 "prepare_threshold": NEVER_BY_ITSELF,
             },
-            check=ConnectionPool.check_connection,  # one may have been cut while it was idle
+            check=Pool.check_connection,  # one may have been cut while it was idle
             timeout=PATIENCE_SECONDS,
+            reconnect_timeout=AGAIN_SECONDS / 2,
             name="settled-views",
             open=True,
         )
@@ -102,6 +141,19 @@ class PostgresViews:
     def close(self) -> None:
         """Close every connection."""
         self._pool.close()
+
+    def let_read(self, role: str) -> None:
+        """Let a role read these tables, and those that this role makes here from now on."""
+        schema, reader = Identifier(self._address.schema), Identifier(role)
+        with translating(), closing(self._address.connect({})) as connection:
+            try:
+                with connection.transaction():
+                    for statement in _LET_READ:
+                        connection.execute(SQL(statement).format(schema=schema, reader=reader))
+            except psycopg.errors.UndefinedObject as error:
+                raise InvalidInput(
+                    f"The server has no role {role}.", hint="CREATE ROLE makes one."
+                ) from error
 
     @contextmanager
     def _transaction(self, begin: bytes) -> Generator[PostgresRows]:
@@ -200,6 +252,8 @@ class PostgresRows:
             if not values:
                 return self._connection.execute(sql.encode())
             return self._connection.execute(placed(sql), values)
+        except psycopg.errors.InsufficientPrivilege:
+            raise  # the statement is right; its role is not
         except psycopg.ProgrammingError as error:
             raise DeclarationError(f"{error}: {sql}", hint="Correct the statement.") from error
 

@@ -1,4 +1,4 @@
-"""Views on SQLite: a second file, so that folding holds up nobody who writes to the journal."""
+"""Views on SQLite: files of their own, so that folding holds up no writer of the journal."""
 
 from __future__ import annotations
 
@@ -11,10 +11,11 @@ from pathlib import Path
 from typing import IO, Any
 from uuid import UUID
 
-from settled.domain.errors import DeclarationError
+from settled.domain.errors import DeclarationError, NotPossible
 from settled.infrastructure.journal.sqlite.database import Database
 from settled.infrastructure.journal.sqlite.migrating import SqliteTarget
 from settled.infrastructure.journal.sqlite.rows import to_text
+from settled.infrastructure.views.stores import Stores, behind, schemas_in
 from settled.projections.projection import Row, Table
 from settled.projections.register import TABLES
 
@@ -22,14 +23,40 @@ _KEYS_A_QUERY = 5000
 
 
 class SqliteViews:
-    """The store of views in one SQLite file. Safe to use from several threads."""
+    """The stores of views beside a journal's file. Safe to use from several threads."""
 
     dialect = "sqlite"
 
+    def __init__(self, journal: Path) -> None:
+        self._path = journal.with_name(f"{journal.name}.views")
+        self._stores = Stores(
+            lambda schema: SqliteStore(self._path.with_name(self._path.name + behind(schema)))
+        )
+
+    def of(self, schema: str = "") -> SqliteStore:
+        """Return the file of a schema, made where it is new."""
+        return self._stores.of(schema)
+
+    def schemas(self) -> list[str]:
+        """Return the schemas of which there are files."""
+        return schemas_in(self._path.name, (file.name for file in self._path.parent.iterdir()))
+
+    def close(self) -> None:
+        """Close every connection."""
+        self._stores.close()
+
+
+class SqliteStore:
+    """The projections of one schema in one SQLite file. Safe to use from several threads.
+
+    Not attached to another file: of several files, a commit that a power failure cuts off is in
+    some and not in others. So the positions lie in it, beside the rows.
+    """
+
     def __init__(self, path: Path) -> None:
         with SqliteTarget(path) as target, target.exclusively():
-            for table in TABLES:
-                target.run(table)
+            for sql in TABLES.values():
+                target.run(sql)
         self._database = Database(path)
 
     @contextmanager
@@ -58,6 +85,13 @@ class SqliteViews:
             file.close()
             return None
         return SqliteLead(file)
+
+    def let_read(self, role: str) -> None:
+        """Raise NotPossible: who may read a file is decided by its permissions."""
+        raise NotPossible(
+            "SQLite has no roles.",
+            hint=f"Let the reader's user read {self._database.path}, and no other file.",
+        )
 
     def close(self) -> None:
         """Close every connection."""

@@ -19,7 +19,7 @@ RAW = "raw"
 
 _MODULES = (
     *("settling", "intends", "pickup", "takeover", "appends", "pair", "agenda", "memory"),
-    "starts",
+    *("rebuilds", "starts"),
 )
 
 Sample = Mapping[str, float]

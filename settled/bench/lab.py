@@ -32,7 +32,8 @@ class Sizes:
 
     `operations` is what settled and the floors do in one round of the throughput experiments, and
     `peer_operations` what the other libraries do, which are slower by a factor. `threads` intend at
-    once in the client's process; it is also the size of a batch of the floor.
+    once in the client's process; it is also the size of a batch of the floor. `seeded` operations
+    are in the store of which a view is rebuilt.
     """
 
     rounds: int
@@ -47,6 +48,7 @@ class Sizes:
     open_operations: int
     claims: int
     worked_off: int
+    seeded: int
     starts: int
     threads: int = 100
     concurrency: int = 200
@@ -65,6 +67,7 @@ FULL = Sizes(
     open_operations=1_000_000,
     claims=200,
     worked_off=30_000,
+    seeded=30_000,
     starts=5,
 )
 QUICK = Sizes(
@@ -80,6 +83,7 @@ QUICK = Sizes(
     open_operations=50_000,
     claims=50,
     worked_off=3_000,
+    seeded=8_000,
     starts=3,
 )
 

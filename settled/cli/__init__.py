@@ -15,8 +15,19 @@ import click
 
 from settled.cli.audit import audit
 from settled.cli.bench import bench
+from settled.cli.budgets import budgets
 from settled.cli.contract import contract
-from settled.cli.decisions import approve, cancel, intend, propose, reject, resume, settle, unpark
+from settled.cli.decisions import (
+    approve,
+    cancel,
+    intend,
+    propose,
+    purge,
+    reject,
+    resume,
+    settle,
+    unpark,
+)
 from settled.cli.demo import demo
 from settled.cli.ops import find, history, list_operations, show
 from settled.cli.output import ExitCode, print_called_off, print_error, print_usage_error
@@ -48,11 +59,11 @@ def ops() -> None:
 
 for _command in (demo, verify, bench, worker, provider_sim, migrate, doctor, adopt, version):
     cli.add_command(_command)
-for _command in (projections, seed, audit, contract, schema, export, import_, replay):
+for _command in (projections, budgets, seed, audit, contract, schema, export, import_, replay):
     cli.add_command(_command)
 for _command in (list_operations, find, show, history, intend, propose, approve, reject, cancel):
     ops.add_command(_command)
-for _command in (why, diff, settle, resume, unpark):
+for _command in (why, diff, settle, resume, unpark, purge):
     ops.add_command(_command)
 
 

@@ -122,6 +122,8 @@ def _print(report: AuditReport) -> None:
     )
     if report.erased:
         click.echo(f"The details of {counted(report.erased, 'event')} were erased.")
+    if report.purged:
+        click.echo(f"{counted(report.purged, 'event')} were purged; what stands for them is whole.")
     if report.bodies_unchecked:
         click.echo(
             f"The details of {counted(report.bodies_unchecked, 'event')} were not checked:"

@@ -255,6 +255,22 @@ def unpark(order: Order, operation_id: str, kind: str | None) -> None:
     order.carry_out_on(operation_id, kind, act, "operator")
 
 
+@click.command()
+@identity_arguments
+@reason_option
+@_ordered(with_kinds=True)
+def purge(order: Order, operation_id: str, kind: str | None, reason: str) -> None:
+    """Drop the details of a settled operation for good; its outcome and the proof of them stay.
+
+    Refused while it is open, and as long as its provider's contract has a use for the details.
+    """
+
+    def act(operations: Operations, identity: Identity, by: Principal) -> OperationView:
+        return operations.purge(identity, by=by, reason=reason)
+
+    order.carry_out_on(operation_id, kind, act, "operator")
+
+
 def _given(params: str) -> bytes | str:
     """Return the JSON that was given; no more of it is read than it takes to refuse it."""
     from settled.domain.canonical import LIMIT_BYTES

@@ -242,6 +242,7 @@ def _print_view(view: OperationView, now: datetime) -> None:
             ("receipt", as_text(view.receipt)),
             ("parameters", view.params),
             ("events", str(view.version)),
+            ("purged", f"its details, at {moment(view.purged_at)}" if view.purged_at else None),
         ]
     )
 

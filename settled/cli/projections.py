@@ -31,7 +31,17 @@ if TYPE_CHECKING:
     from settled.projections.rebuild import Rebuilt
     from settled.projections.status import ProjectionStatus
 
-_COLUMNS = ("projection", "version", "state", "position", "behind", "lag", "parked", "error")
+_COLUMNS = (
+    "projection",
+    "schema",
+    "version",
+    "state",
+    "position",
+    "behind",
+    "lag",
+    "parked",
+    "error",
+)
 
 
 def _projections_option(command: Command) -> Command:
@@ -156,11 +166,10 @@ def parked(url: str, name: str, limit: int, as_json: bool) -> None:
     One without an error is fine, and waits behind one of its stream that failed.
     """
     from settled.infrastructure.views.building import opened_projector
-    from settled.projections import register
+    from settled.projections.status import set_aside
 
-    with opened_projector(url) as projector, projector.views.reading() as rows:
-        live = register.in_role(rows, name, "live")
-        found = register.parked(rows, live)[:limit] if live else []
+    with opened_projector(url) as projector:
+        found = set_aside(projector, name)[:limit]
     if as_json:
         print_json({"events": [document_of(one) for one in found]})
     elif found:
@@ -171,6 +180,31 @@ def parked(url: str, name: str, limit: int, as_json: bool) -> None:
         print_table(("tenant", "stream", "event", "position", "error"), shown)
     else:
         click.echo(f"{name} has set nothing aside.")
+
+
+@projections.command()
+@click.argument("name")
+@click.argument("role")
+@url_option
+@_projections_option
+@json_option
+def grant(url: str, name: str, role: str, source: str | None, as_json: bool) -> None:
+    """Let a ROLE of PostgreSQL read the schema that a projection lies in, and nothing else.
+
+    Run it as the role that runs the projections: what that makes there later is readable too.
+    """
+    from contextlib import closing
+
+    from settled.infrastructure.views.opening import open_views
+    from settled.projections.projection import schema_of
+
+    (declared,) = _chosen(source, (name,))
+    with closing(open_views(url)) as views:
+        views.of(schema_of(declared)).let_read(role)
+    if as_json:
+        print_json({"role": role, "schema": schema_of(declared)})
+    else:
+        click.echo(f"{role} may read what {name} and others in its schema have.")
 
 
 def _deciding(command: Command) -> Command:
@@ -251,9 +285,10 @@ def _chosen(source: str | None, names: Sequence[str]) -> list[Projecting]:
     """Return the projections that are named, or all. Raises InvalidInput for an unknown name."""
     from settled.cli.loading import load_projections
     from settled.domain.errors import InvalidInput
+    from settled.projections.budgets import BudgetsProjection
     from settled.projections.operations import OperationsProjection
 
-    declared: list[Projecting] = [OperationsProjection()]
+    declared: list[Projecting] = [OperationsProjection(), BudgetsProjection()]
     declared += load_projections(source) if source else []
     known = {one.name: one for one in declared}
     unknown = [name for name in names if name not in known]
@@ -270,7 +305,7 @@ def _status_row(one: ProjectionStatus) -> tuple[str, ...]:
     where = f" (position {one.error_position})" if one.error_position else ""
     error = f"{one.error}{where}" if one.error else ""
     return (
-        *(one.name, str(one.version), one.state, str(one.position), str(one.behind)),
+        *(one.name, one.schema, str(one.version), one.state, str(one.position), str(one.behind)),
         *(lag, str(one.parked or ""), error),
     )
 

@@ -118,9 +118,12 @@ def _what_if(
     if as_json:
         shown = [document_of(one) | {"differs": one.differs} for one in decisions]
         named = {"tenant": tenant, "kind": operation.kind, "id": operation_id}
-        print_json({**named, "same": not differing, "decisions": shown})
+        purged = {"purged_at": operation.purged_at}
+        print_json({**named, **purged, "same": not differing, "decisions": shown})
     else:
         click.echo(f"{operation.label}\n{operation.business_identity}\n")
+        if operation.purged_at is not None:
+            click.echo(f"What was decided before {moment(operation.purged_at)} is purged.")
         for decision in decisions:
             _print_decision(decision)
         click.echo(

@@ -107,6 +107,11 @@ def _reissued(fields: Fields) -> str:
     return f"generation {fields['generation']}, key {key}: {fields['reason']}"
 
 
+def _purged(fields: Fields) -> str:
+    left, went = fields["left"], counted(fields["events"], "event")
+    return f"{left['state']} since {left['since']}; {went} went: {fields['reason']}"
+
+
 _TELLERS: Mapping[str, Callable[[Fields], str]] = {
     "Proposed": _terms,
     "Revised": _revised,
@@ -120,5 +125,6 @@ _TELLERS: Mapping[str, Callable[[Fields], str]] = {
     "Contradicted": _handed_over,
     "OwnerNotified": _notified,
     "Reissued": _reissued,
+    "Purged": _purged,
 }
 """Event -> what it says; of any other, its reason."""

@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-import os
-
 from settled import OperationView
 from settled.infrastructure.testing.journal_units import eventually
 from settled.verify.check import check, check_each
@@ -12,10 +10,14 @@ from settled.verify.worker import WorkerProcess
 
 
 def frozen_before_sending(stage: Stage, kind: str) -> tuple[OperationView, WorkerProcess]:
-    """Return an operation whose worker stopped when its Dispatching was durable."""
-    worker = stage.worker("frozen", fault=f"before_call:{kind}=stop")
+    """Return an operation whose worker was frozen when its Dispatching was durable."""
+    there, go = stage.folder / "there", stage.folder / "go"
+    point = f"before_call:{kind}"
+    worker = stage.worker("frozen", fault=f"{point}=touch:{there},{point}=wait:{go}")
     operation = stage.intend(kind=kind)
-    os.waitid(os.P_PID, worker.pid, os.WSTOPPED | os.WNOWAIT)
+    eventually(there.exists)
+    stage.freeze(worker)
+    go.touch()
     assert stage.names(operation)[-1] == "Dispatching"
     return operation, worker
 

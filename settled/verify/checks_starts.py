@@ -1,16 +1,19 @@
-"""A8, A10, A11: who starts the same business operation again, and who starts another one."""
+"""A8 to A11: who starts the same business operation again, and who starts another one."""
 
 from __future__ import annotations
 
 from collections.abc import Callable
 from contextlib import ExitStack
 
-from settled import Identity, Money, OperationView, ParametersChanged
+from settled import Identity, Money, NotPossible, OperationView, ParametersChanged
 from settled.domain.identity import provider_key
 from settled.domain.operation.lifecycle import LIFECYCLE
+from settled.domain.operation.purge import evidence_window
+from settled.infrastructure.audit.auditor import verify
 from settled.verify.check import check, refused
 from settled.verify.intending import IntendingProcess
-from settled.verify.stage import AGENT, APPROVER, Stage
+from settled.verify.receiver import event_of, tell
+from settled.verify.stage import AGENT, APPROVER, OPERATOR, Stage
 
 PROCESSES = 8
 
@@ -35,6 +38,54 @@ def a8_eight_processes_intend_the_same_at_once(stage: Stage) -> None:
     assert stage.names(done) == ["Intended", "Claimed", "Dispatching", "Succeeded"], retried
     stage.expect(requests=1, effects=1)
     stage.check_invariant(done, unsent=0)
+
+
+@check("A9", "after success")
+def a9_a_duplicate_start_after_success(stage: Stage) -> None:
+    """It gets the recorded outcome, while a worker is at work; the stream is as it was."""
+    stage.worker()
+    done = stage.wait(stage.intend(), "succeeded")
+    with IntendingProcess(stage, done.operation_id) as other:
+        other.wait_ready()
+        other.go()
+        assert other.answer() == {"key": done.provider_key, "version": done.version}
+    assert stage.intend() == done
+    stage.expect(requests=1, effects=1)
+    stage.check_invariant(done, unsent=0)
+
+
+@check("A9", "after its details were purged")
+def a9_a_duplicate_start_after_a_purge(stage: Stage) -> None:
+    """The same outcome from what is left; other parameters are refused; nothing is sent.
+
+    Before that the purge is refused, as long as the provider may still have a use for the details.
+    """
+    stage.worker()
+    operation = stage.intend("order-72", kind="forgetful")
+    done = stage.wait(operation, "succeeded")
+    stage.check_invariant(done, unsent=0)
+    with refused(NotPossible, match="may be needed as evidence until"):
+        _purge(stage, done)
+    stage.wait_until(done.since + evidence_window(stage.app.kinds["forgetful"].provider.contract))
+    left = _purge(stage, done)
+    assert stage.names(left) == ["Purged"]
+    log = stage.app.journal.read(0, 1000).events
+    assert not [event.topic for event in log if b"30.00" in event.state + (event.body or b"")]
+    late = stage.intend("order-72", kind="forgetful")
+    assert late == left
+    outcome = ("state", "reference", "provider_key", "digest", "since", "rule")
+    assert [getattr(late, name) for name in outcome] == [getattr(done, name) for name in outcome]
+    with refused(ParametersChanged, match="details have been erased"):
+        stage.intend("order-72", kind="forgetful", amount="35.00")
+    assert done.reference is not None
+    known = tell(stage, event_of(stage, done.reference), kind="forgetful")
+    assert known is not None and known.state == "succeeded"
+    assert verify(stage.app.journal, stage.url).breaches == ()
+    stage.expect(requests=1, effects=1)
+
+
+def _purge(stage: Stage, operation: OperationView) -> OperationView:
+    return stage.app.operations.purge(operation, by=OPERATOR, reason="its time is over")
 
 
 @check("A10", "another amount, in each of the states")

@@ -13,7 +13,7 @@ from typing import Annotated, Any
 
 import httpx2
 
-from settled import FullJitter, HttpProvider, Kind, Money, Params, Remark
+from settled import Budget, FullJitter, HttpProvider, Kind, Money, Params, Remark
 from settled.domain.contract import (
     FOREVER,
     Anchor,
@@ -226,6 +226,9 @@ class BookingParams(Params):
     seat: str | None = None
 
 
+captured = _kind("captured", FULL, budgets=(Budget("captured:{order}", amount="amount"),))
+"""Never more than was captured of an order."""
+
 agent_refund = _kind("agent-refund", FULL, params=AgentRefundParams)
 booking = _kind("booking", replace(FULL, echo=()), params=BookingParams, label="Book {count}")
 
@@ -236,6 +239,21 @@ brief = _kind(
 
 asked = _kind("asked", FULL, revalidate=_ask_the_provider)
 """Stays claimed for as long as the provider does not answer what is asked before the dispatch."""
+
+forgetful = _kind(
+    "forgetful",
+    replace(
+        FULL,
+        retention=Retention(
+            RetentionKind.FIXED,
+            timedelta(seconds=1.5),
+            Anchor.FIRST_SENT,
+            timedelta(milliseconds=100),
+        ),
+        outcomes=replace(FULL.outcomes, max_pending=None),
+    ),
+)
+"""Whose provider has a use for an operation's details for a second and a half, and no longer."""
 
 durable = _kind("durable", FULL, within=timedelta(days=2))
 hasty = _kind("hasty", FULL, call_timeout=timedelta(seconds=0.8))

@@ -20,6 +20,7 @@ _OURS = """
 SELECT nspname FROM pg_namespace
  WHERE nspname LIKE 'settled\\_verify\\_%' AND pg_has_role(current_user, nspowner, 'USAGE')
 """
+_VIEWS = b"SELECT nspname FROM pg_namespace WHERE starts_with(nspname, %s)"
 _KEY = "hashtextextended('settled verify ' || %s, 0)"
 
 
@@ -71,11 +72,14 @@ def claim_run(address: Address, run: str) -> Generator[list[str]]:
 
 
 def drop_schema(url: str) -> None:
-    """Drop the schema that a URL names."""
+    """Drop the schema that a URL names, and those of its views."""
     from settled.infrastructure.journal.postgres.address import Address
 
     address = Address.of(url)
     with closing(address.connect({})) as connection:
+        found = connection.execute(_VIEWS, (f"{address.schema}_views",)).fetchall()
+        for (views,) in found:
+            _drop(connection, str(views))
         _drop(connection, address.schema)
 
 

@@ -115,10 +115,7 @@ class Stage:
         command = ["-m", "settled.verify.minded", "worker", "--json"]
         command += ["--name", name, "--idle-seconds", "0.02", "--concurrency", str(concurrency)]
         command += ["--lease-seconds", str(lease_seconds), *options]
-        worker = self.start_process(name, *command, environment=env)
-        if "=stop" in fault:
-            worker.see_thawed()
-        return worker
+        return self.start_process(name, *command, environment=env)
 
     def start_process(
         self, name: str, *command: str, environment: dict[str, str] | None = None

@@ -49,10 +49,10 @@ class WorkerProcess:
     def freeze(self) -> None:
         """SIGSTOP: it stands still between two instructions."""
         self._strike("SIGSTOP")
-        self.see_thawed()
+        self._see_thawed()
         self.process.send_signal(signal.SIGSTOP)
 
-    def see_thawed(self) -> None:
+    def _see_thawed(self) -> None:
         """Make sure that it is thawed if this process dies: what stands still sees no end of us."""
         if self._thawer is None:
             self._thawer = subprocess.Popen(

@@ -14,8 +14,17 @@ import orjson
 import pytest
 
 import settled
-from settled import InvalidInput, InvalidMoney, InvalidParams, Money, ParametersChanged
-from settled.verify.stage import AGENT, Stage
+from settled import (
+    BudgetExceeded,
+    InvalidInput,
+    InvalidMoney,
+    InvalidParams,
+    Money,
+    ParametersChanged,
+)
+from settled.domain.identity import Identity
+from settled.verify import kinds
+from settled.verify.stage import AGENT, OPERATOR, Stage
 
 
 def test_case_11_two_equal_partial_refunds_are_two(stage: Stage) -> None:
@@ -185,3 +194,44 @@ def test_case_31_a_second_refund_does_not_resend_an_unknown_first(stage: Stage) 
     amounts = [orjson.loads(request.body)["amount"] for request in stage.simulator.log().calls()]
     assert amounts == ["10.00", "20.00"]
     assert stage.effects() == 2
+
+
+def test_case_16_two_that_exceed_what_was_captured(stage: Stage) -> None:
+    """CASE 16: two refunds of 60.00 of 100.00 at once: one is refused, with 40.00 left.
+
+    The provider enforces nothing. One that fails for certain releases its share; what nobody knows
+    the outcome of keeps it.
+    """
+    stage.app.budgets.allow("captured:order-72", Money("100.00", "USD"), by=OPERATOR, reason="paid")
+    workers = [stage.worker("first"), stage.worker("second")]
+    together = threading.Barrier(2)
+
+    def start(name: str) -> str:
+        with settled.open(stage.url, kinds=[kinds.captured], require_fsync=False) as app:
+            params = {"order": "order-72", "amount": Money("60.00", "USD")}
+            together.wait()
+            try:
+                app.operations.intend("captured", name, params, by=AGENT)
+            except BudgetExceeded as error:
+                return error.message
+            return ""
+
+    with ThreadPoolExecutor(2) as pool:
+        said = sorted(pool.map(start, ("refund-1", "refund-2")))
+    assert said[0] == "" and "40.00 USD left" in said[1]
+    (first,) = [view for view in stage.app.journal.heads("acme", kind="captured")]
+    done = stage.wait(Identity("acme", "captured", first.identity), "succeeded")
+    stage.simulator.fault(execute=False, status=400, body={"error": {"code": "declined"}})
+    failed = stage.wait(stage.intend("refund-3", kind="captured", amount="40.00"), "failed")
+    stage.simulator.fault(reply="close")
+    stage.simulator.fault(hold_after=True)
+    held = stage.intend("refund-4", kind="captured", amount="40.00")
+    stage.simulator.wait(held=1)
+    with pytest.raises(BudgetExceeded, match=r"0\.00 USD left"):
+        stage.intend("refund-5", kind="captured", amount="0.01")
+    stage.simulator.release()
+    held = stage.wait(held, "succeeded")
+    view = stage.app.budgets.get("captured:order-72 USD", by=AGENT)
+    assert (view.reserved, view.consumed) == (0, 10000)
+    assert stage.effects() == 2 and all(worker.running for worker in workers)
+    stage.check_invariant(done, failed, held)

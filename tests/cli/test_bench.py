@@ -38,6 +38,7 @@ TOY = replace(
     open_operations=5_000,
     claims=3,
     worked_off=300,
+    seeded=60,
     starts=1,
     threads=10,
     concurrency=20,

@@ -18,6 +18,7 @@ from settled.domain.errors import DecisionRefused, EffectPossible, NotPossible, 
 from settled.domain.operation import events as ev
 from settled.domain.operation.lifecycle import LIFECYCLE
 from settled.domain.operation.operation import Operation
+from settled.domain.operation.terms import Remains
 from settled.infrastructure.testing.given import Happened
 from settled.infrastructure.testing.manual_clock import START
 from settled.testing import Given, given, happened
@@ -132,6 +133,45 @@ REFUSED: list[tuple[str, list[Happened], Happened, type[NotPossible], str]] = [
 ]  # fmt: skip
 
 
+REISSUED = happened(
+    ev.Reissued, generation=2, provider_key="key-2", give_up_at=LATER, reason="once more"
+)
+FAILED = happened(ev.Failed, via="reply", reason="refused", rule="refused")
+PURGED = happened(
+    ev.Purged,
+    **(TERMS | {"params": None}),
+    gone="",
+    events=4,
+    reason="old enough",
+    left=Remains(
+        state="failed",
+        since=START,
+        proposal_version=0,
+        approved_by=None,
+        approved_version=0,
+        approval_consumed=True,
+        intended_at=START,
+        give_up_at=LATER,
+        provider_key="key-1",
+        generation=1,
+        attempts=(),
+        evidence_keys=(),
+        told=(),
+        references=(),
+        reference=None,
+        reference_is_theirs=False,
+        adopted=False,
+        contradicted=False,
+        disputed=False,
+        cancel_requested=False,
+        rule="refused",
+    ),
+)
+REFUSED.append(
+    ("begun anew once purged", [*SENT, FAILED, PURGED], REISSUED, TransitionRefused, "were purged")
+)
+
+
 def is_now(history: list[Happened]) -> Given[Operation]:
     return given(Operation, history)
 
@@ -167,6 +207,7 @@ LET_THROUGH: list[tuple[list[Happened], Happened]] = [
     ([*SENT, unknown(), ABSENT, CLAIMED, dispatched(2)], RETRIED),
     ([*SENT, unknown(), STOPPED], ABSENT),
     ([*SENT, unknown(), STOPPED], RESUMED),
+    ([*SENT, FAILED], REISSUED),
 ]  # fmt: skip
 
 

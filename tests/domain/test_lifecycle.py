@@ -28,6 +28,7 @@ from settled.domain.machine import ABSENT, Arrow, Event, Lifecycle, Refusal, Sta
 from settled.domain.operation import events as ev
 from settled.domain.operation.lifecycle import LIFECYCLE
 from settled.domain.operation.operation import Operation, intend, propose
+from settled.domain.operation.purge import what_is_left
 from settled.domain.operation.terms import Terms
 from settled.processes.ledger import head_of
 
@@ -98,6 +99,7 @@ NOTED = {
     "CancelRequested": {*OUT.split(), "handed_over"},
     "LookedUp": {"accepted", "outcome_unknown", "handed_over"},
     "ProgressReported": {"dispatching", "accepted"},
+    "Purged": {"succeeded", "failed", "rejected", "expired", "cancelled", "reversed"},
 }
 """What is designed to change nothing, and where it can happen."""
 
@@ -298,8 +300,12 @@ MEANT: Mapping[str, Any] = {
 BOOLEANS = ("waited", "attempt_out", "sender_reported", "replayed", "delivered")
 
 
-def fields_of(event: type[Event], at: datetime, draw: st.DataObject) -> dict[str, Any]:
+def fields_of(
+    event: type[Event], machine: Operation, at: datetime, draw: st.DataObject
+) -> dict[str, Any]:
     """Return what an event needs: moments about now, words that fit, either truth value."""
+    if event is ev.Purged:
+        return what_is_left(machine) | {"gone": "", "events": machine.version, "reason": "old"}
     fields: dict[str, Any] = {}
     for name, info in event.model_fields.items():
         if name in Event.model_fields or not info.is_required():
@@ -336,7 +342,7 @@ def test_what_is_open_is_always_due(data: st.DataObject) -> None:
         possible = [e for e in Operation.EVENTS if LIFECYCLE.allows(machine.state, e.name())]
         event = data.draw(st.sampled_from(possible), label=machine.state)
         try:
-            machine.record(event, Stamp(at, "support-agent"), **fields_of(event, at, data))
+            machine.record(event, Stamp(at, "support-agent"), **fields_of(event, machine, at, data))
         except NotPossible:
             continue  # a guard refused it: nothing is recorded
         recorded += 1

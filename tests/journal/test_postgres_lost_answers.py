@@ -208,6 +208,26 @@ def test_a_crash_of_the_server_is_survived_by_waiting(server: PostgresServer) ->
         assert len(everything(journal)) == 3
 
 
+def test_a_reader_goes_on_soon_after_a_long_outage(
+    server: PostgresServer, caplog: pytest.LogCaptureFixture
+) -> None:
+    """Attempts to connect do not become rarer, so that none comes long after the server is back."""
+
+    def attempts() -> int:
+        return sum("error connecting" in record.getMessage() for record in caplog.records)
+
+    with (
+        closing(PostgresJournal(server.url(), require_fsync=False)) as journal,
+        ThreadPoolExecutor(1) as pool,
+    ):
+        assert journal.lanes() == {}
+        server.stop("immediate")
+        future = pool.submit(journal.lanes)
+        eventually(lambda: attempts() > 15, seconds=9)
+        server.start()
+        assert future.result(SECONDS) == {}
+
+
 def test_the_very_same_units_may_be_submitted_after_the_patience(server: PostgresServer) -> None:
     """StoreUnavailable says that it is not known whether they are in; they must not be in twice."""
     with closing(

@@ -20,6 +20,7 @@ from settled.domain.keys import DerivedKeys
 from settled.domain.machine import Event
 from settled.domain.operation import events as ev
 from settled.domain.operation.operation import Operation, fields, intend, propose
+from settled.domain.operation.purge import what_is_left
 from settled.domain.operation.terms import Terms
 
 SECRET = bytes(32)
@@ -75,6 +76,8 @@ def history(drawn: random.Random, steps: int) -> tuple[Operation, list[RecordedE
 def _step(drawn: random.Random, operation: Operation, stamp: Stamp) -> None:
     possible = [e for e in ev.EVENTS if Operation.LIFECYCLE.allows(operation.state, e.name())]
     event = drawn.choice(possible)
+    if event is ev.Purged and drawn.random() < 0.7:
+        event = ev.EvidenceRecorded  # ends are rare enough, and a purge forgets so much
     try:
         operation.record(event, stamp, **_fields(drawn, event, operation, stamp))
     except NotPossible:
@@ -89,6 +92,8 @@ def _at(record: RecordedEvent, position: int) -> RecordedEvent:
 def _fields(
     drawn: random.Random, event: type[Event], operation: Operation, stamp: Stamp
 ) -> dict[str, Any]:
+    if event is ev.Purged:
+        return what_is_left(operation) | {"gone": "", "events": 1, "reason": "old enough"}
     named = {name for name in event.model_fields if name not in Event.model_fields}
     if issubclass(event, Terms):
         given: dict[str, Any] = fields(terms(drawn, operation.business_identity))

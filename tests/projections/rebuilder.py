@@ -36,18 +36,22 @@ class Refusing(MetaPathFinder):
 
 
 class Killing:
-    """A store of views that ends its process around the commit of one transaction."""
+    """The store of views, which ends its process around the commit of one transaction."""
 
     def __init__(self, views: Any, moment: str, number: int) -> None:
         self._views, self._moment, self._left = views, moment, number
 
     def __getattr__(self, name: str) -> Any:
-        return getattr(self._views, name)
+        return getattr(self._views.of() if name in ("reading", "lead") else self._views, name)
+
+    def of(self, schema: str = "") -> Any:
+        assert not schema, "what is killed here lies with the operations view"
+        return self
 
     @contextmanager
     def changing(self, *, durable: bool = True) -> Generator[Any]:
         self._left -= 1
-        with self._views.changing(durable=durable) as rows:
+        with self._views.of().changing(durable=durable) as rows:
             yield rows
             if self._left == 0 and self._moment == "before":
                 os.kill(os.getpid(), signal.SIGKILL)

@@ -39,7 +39,7 @@ def decisions(app: App) -> list[tuple[Any, ...]]:
 
 
 def parked(app: App, projection: Picky) -> list[register.Parked]:
-    with app.projector().views.reading() as rows:
+    with app.projector().views.of().reading() as rows:
         return register.parked(rows, projection)
 
 

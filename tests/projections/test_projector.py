@@ -422,7 +422,7 @@ def test_values_of_every_type_are_kept(app: App) -> None:
     sqlite = projector.views.dialect == "sqlite"
     moment, name = ("text", "text") if sqlite else ("timestamptz", "uuid")
     blob = "blob" if sqlite else "bytea"
-    with projector.views.changing() as rows:
+    with projector.views.of().changing() as rows:
         rows.execute(
             f"CREATE TABLE v (t text, n integer, none text, b {blob}, at {moment}, id {name})"
         )
@@ -439,7 +439,7 @@ def test_values_of_every_type_are_kept(app: App) -> None:
 
 def test_what_was_not_committed_is_not_there(app: App) -> None:
     """A transaction of the store of views is all or nothing."""
-    views = app.projector().views
+    views = app.projector().views.of()
     with views.changing() as rows:
         rows.execute("CREATE TABLE v (n integer)")
     with pytest.raises(KeyError), views.changing() as rows:

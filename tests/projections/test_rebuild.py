@@ -74,7 +74,7 @@ def test_a_difference_is_shown_and_repaired(app: App, store_url: str) -> None:
     """Rows that somebody changed by hand are what a rebuild is for: it says which they were."""
     seed(app.journal, 20)
     app.projector().catch_up(OperationsProjection())
-    with app.projector().views.changing() as rows:
+    with app.projector().views.of().changing() as rows:
         rows.execute("UPDATE operations_1 SET owner = 'nobody' WHERE operation_id LIKE '%-7'")
         rows.execute("DELETE FROM operations_1 WHERE operation_id LIKE '%-8'")
     done = rebuilt(app, store_url, OperationsProjection())

@@ -94,11 +94,10 @@ class Watch:
 
     def look(self) -> None:
         """Look at what has been committed since the last look."""
-        events = self._store.tables.events
-        while self._seen < len(events):
-            event = events[self._seen]
+        tables = self._store.tables
+        while self._seen < tables.last_position:
             self._seen += 1
-            self._follow(event)
+            self._follow(tables.events[self._seen])
 
     def requested(self, provider: SimulatedProvider, request: Request) -> None:
         """A request's first byte was written: its Dispatching must be committed, and its own."""

@@ -20,6 +20,7 @@ from settled.domain.operation.lifecycle import LIFECYCLE
 
 FOLDER = Path(__file__).resolve().parent
 BY = Principal("acme", "support-agent")
+OPERATOR = Principal("acme", "ada", frozenset({"operator"}))
 APPROVER = Principal("acme", "grace", frozenset({"approver"}))
 PATIENCE_SECONDS = 60.0
 EVIDENCE: dict[str, Any] = {"by": BY, "provider": "shop"}
@@ -79,6 +80,9 @@ def with_worker(app: settled.App, shop: Any) -> None:
     )
     withdrawn = begin(app, "decided", "order-withdrawn", "propose")
     app.operations.cancel(withdrawn, by=BY, reason="not wanted")
+    purged = begin(app, "decided", "order-purged", "propose")
+    purged = app.operations.cancel(purged, by=BY, reason="not wanted")
+    app.operations.purge(purged, by=OPERATOR, reason="its time is over")
     # What is looked at again soon comes last: the worker is stopped before it is.
     reaches(app, begin(app, two, "order-accepted"), "accepted")
     reaches(app, begin(app, two, "order-unknown"), "outcome_unknown")

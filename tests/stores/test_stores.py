@@ -100,7 +100,8 @@ def test_the_view_is_built(opened: Opened) -> None:
     projector.catch_up(declared)
     table = declared.operations.name
     shown = projector.fetch(f"SELECT kind, operation_id, state FROM {table}")
-    operations = {k: v for k, v in opened.states.items() if not k.startswith("evidence/")}
+    others = ("evidence/", "purges/")
+    operations = {k: v for k, v in opened.states.items() if not k.startswith(others)}
     assert {f"{r['kind']}/{r['operation_id']}": r["state"] for r in shown} == operations
     assert rebuilt(opened.app, opened.url, declared).differences == ()
 

@@ -111,10 +111,13 @@ def writes(
     """Return what writes the admitted units; the last one answers with the positions."""
     heads: list[Row] = []
     events: list[Row] = []
+    dropped: list[Row] = []
     for unit in admitted:
         for change in unit.changes:
             heads.append(_head_row(unit.tenant, change, streams[change.stream]))
             events += _event_rows(unit.tenant, change)
+            if change.drops_older:
+                dropped.append((unit.tenant, change.stream, change.expected))
     guards = [
         (*key, balance.ceiling, balance.reserved, balance.consumed)
         for key, balance in balances.items()
@@ -130,6 +133,9 @@ def writes(
         ),
         (statements.WRITE_GUARDS, columns(guard_names, guards)) if guards else None,
         (statements.WRITE_REFERENCES, columns(reference_names, references)) if references else None,
+        (statements.DROP_OLDER, columns(("tenant", "stream", "version"), dropped))
+        if dropped
+        else None,
         (statements.WRITE_EVENTS, columns(("tenant", "stream", "version", *_EVENT), events)),
     ]
 

@@ -11,7 +11,6 @@ from typing import TYPE_CHECKING, Any, TypeVar
 from uuid import UUID
 
 import psycopg
-from psycopg_pool import ConnectionPool
 
 from settled.domain.errors import StoreUnavailable, StoreUnsafe
 from settled.domain.journal.port import (
@@ -38,6 +37,7 @@ from settled.infrastructure.journal.postgres.group import columns
 from settled.infrastructure.journal.postgres.high_water import HighWater
 from settled.infrastructure.journal.postgres.membership import PostgresMembership
 from settled.infrastructure.journal.postgres.migrating import PostgresTarget
+from settled.infrastructure.journal.postgres.pool import AGAIN_SECONDS, Pool
 from settled.infrastructure.journal.postgres.rows import event_of
 from settled.infrastructure.journal.postgres.session import Session
 from settled.infrastructure.journal.postgres.statements import WRITE_LANES
@@ -85,7 +85,7 @@ class PostgresJournal:
         self._opened: list[PostgresCommitter | PostgresMembership | Listener] = []
         self._notifier: Notifier | None = None
         self._closed = False
-        self._pool: ConnectionPool[Connection] = ConnectionPool(
+        self._pool = Pool(
             self._address.conninfo,
             min_size=1,
             max_size=_READERS,
@@ -95,6 +95,7 @@ class PostgresJournal:
                 "prepare_threshold": NEVER_BY_ITSELF,
             },
             timeout=patience_seconds,
+            reconnect_timeout=AGAIN_SECONDS / 2,
             name="settled-journal",
             open=True,
         )

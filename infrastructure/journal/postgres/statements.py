@@ -149,6 +149,21 @@ SELECT e.tenant, %(shard)b::int2, e.stream, e.version, e.event_id, e.topic, e.sc
  ORDER BY e.n
 RETURNING stream, version, position"""
 
+# What an event stands for goes with the transaction that brings it. Row by row, by their places on
+# disk, so that no plan ever reads the whole table for it.
+
+DROP_OLDER = """
+DELETE FROM {schema}.events
+ WHERE ctid = ANY (ARRAY(
+       SELECT e.ctid
+         FROM unnest(%(tenant)b::text[], %(stream)b::uuid[], %(version)b::int8[])
+              AS c(tenant, stream, version)
+        CROSS JOIN LATERAL (
+              SELECT e.ctid FROM {schema}.events e
+               WHERE e.tenant = c.tenant AND e.shard = %(shard)b::int2 AND e.stream = c.stream
+                 AND e.version <= c.version
+                 FOR UPDATE) e))"""
+
 # A lane's row comes into being before its first unit, in a transaction of its own, so that no open
 # transaction can hold a new lane back.
 

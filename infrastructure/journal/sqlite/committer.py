@@ -83,6 +83,7 @@ _WRITE_EVENT = (
     f"INSERT INTO events ({EVENT}, shard)"
     " VALUES (?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?)"
 )
+_DROP_OLDER = "DELETE FROM events WHERE tenant = ? AND shard = ? AND stream = ? AND version <= ?"
 _WRITE_REFERENCE = (
     "INSERT INTO reference (tenant, shard, provider, reference, stream) VALUES (?, ?, ?, ?, ?)"
 )
@@ -312,6 +313,7 @@ def _write(
     cursor.executemany(_WRITE_EVENT, events)
     cursor.executemany(_WRITE_GUARD, _guard_rows(balances))
     cursor.executemany(_WRITE_REFERENCE, _reference_rows(holdings))
+    cursor.executemany(_DROP_OLDER, _dropped_rows(units))
     lanes = {change.head.lane for unit in units for change in unit.changes if change.head.due_at}
     cursor.executemany(_WRITE_LANE, [(lane,) for lane in lanes])
     return given
@@ -339,6 +341,15 @@ def _event_row(event: RecordedEvent, position: int) -> Row:
         position,
         SHARD,
     )
+
+
+def _dropped_rows(units: Sequence[Unit]) -> Iterable[Row]:
+    return [
+        (unit.tenant, SHARD, change.stream.bytes, change.expected)
+        for unit in units
+        for change in unit.changes
+        if change.drops_older
+    ]
 
 
 def _guard_rows(balances: Balances) -> Iterable[Row]:
