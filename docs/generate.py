@@ -17,6 +17,7 @@ from docs.examples.deployment import Deployment  # noqa: E402
 from settled.domain.machine import ABSENT, Lifecycle  # noqa: E402
 from settled.domain.operation.lifecycle import LIFECYCLE  # noqa: E402
 from settled.domain.operation.operation import Operation  # noqa: E402
+from settled.domain.run.run import Run  # noqa: E402
 
 BLOCK = re.compile(r"(<!-- made from (?P<source>.+?) -->\n).*?(<!-- end -->)", re.DOTALL)
 
@@ -111,6 +112,8 @@ def with_blocks(page: str) -> str:
         source = found["source"]
         if source == "the lifecycle":
             lines = picture(Deployment.LIFECYCLE)
+        elif source == "the lifecycle of a run":
+            lines = [*picture(Run.LIFECYCLE), "", *states(Run.LIFECYCLE)]
         else:
             lines = ["```python", (DOCS / source).read_text(encoding="utf-8").rstrip(), "```"]
         return found[1] + "\n".join(lines) + "\n" + found[3]
@@ -120,10 +123,10 @@ def with_blocks(page: str) -> str:
 
 def pages() -> dict[Path, str]:
     """Return each page that is made, with what it has to hold."""
-    machines = DOCS / "state-machines.md"
+    with_sources = (DOCS / "state-machines.md", DOCS / "runs.md")
     return {
         DOCS / "lifecycle.md": lifecycle_page(),
-        machines: with_blocks(machines.read_text(encoding="utf-8")),
+        **{page: with_blocks(page.read_text(encoding="utf-8")) for page in with_sources},
     }
 
 

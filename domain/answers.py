@@ -98,7 +98,7 @@ def card(kind: Kind[Any], store: StoreFacts) -> Card:
         (
             _stored(kind),
             _identity(kind),
-            _survives(store),
+            survives(store),
             _wakes(kind),
             _repeats(kind),
             _resolved(kind),
@@ -136,7 +136,7 @@ def evidence_card(store: StoreFacts) -> Card:
         (
             Answer(Question.STORED, (stored,)),
             Answer(Question.IDENTITY, identity),
-            _survives(store),
+            survives(store),
             Answer(Question.WAKES, wakes),
             Answer(Question.REPEATS, repeats),
             Answer(Question.RESOLVED, resolved),
@@ -211,7 +211,8 @@ def _identity(kind: Kind[Any]) -> Answer:
     return Answer(Question.IDENTITY, tuple(lines))
 
 
-def _survives(store: StoreFacts) -> Answer:
+def survives(store: StoreFacts) -> Answer:
+    """Say where everything survives, or what keeps it from that."""
     lines = (f"In {store.name}. A commit has reached its disk before anything is sent.",)
     return Answer(Question.SURVIVES, () if store.problems else lines, store.problems)
 

@@ -14,7 +14,10 @@
     │   ├── TransitionRefused          202  the lifecycle has no such step from this state
     │   ├── EffectPossible             203  an effect may exist, so the step waits for the outcome
     │   ├── PermissionDenied           204  the principal may not do that
-    │   └── DecisionRefused            205  the decision does not fit the proposal that waits
+    │   ├── DecisionRefused            205  the decision does not fit the proposal that waits
+    │   ├── BudgetExceeded             211  more was asked for than a budget has left
+    │   ├── DeadlineOver (TimeoutError) 212  a deadline of a run has passed
+    │   └── CallFailed                 213  a call of a run failed or was lost, and that is recorded
     ├── StoreError                     the database cannot serve, or must not
     │   ├── StoreUnavailable           301  no connection, or it was lost
     │   ├── StoreTooNew                302  written by a newer version of settled
@@ -143,9 +146,21 @@ class DecisionRefused(NotPossible):
 
 
 class BudgetExceeded(NotPossible):
-    """A budget has less left than the operation needs."""
+    """More was asked for than a budget has left."""
 
     code = 206
+
+
+class DeadlineOver(NotPossible, TimeoutError):
+    """A deadline of the run has passed."""
+
+    code = 212
+
+
+class CallFailed(NotPossible):
+    """A call of the run failed or was lost, and that is recorded."""
+
+    code = 213
 
 
 class StoreError(SettledError):

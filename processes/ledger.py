@@ -80,6 +80,8 @@ class Ledger:
         self.queue = queue
         self.mapper = mapper
         self.clock = clock
+        self.committed: Callable[[Unit], None] | None = None
+        """Told of each unit that was committed here; it must neither block nor raise."""
 
     def load(self, tenant: str, stream: UUID) -> StateMachine | None:
         """Fold a stream; None when there is none."""
@@ -144,6 +146,7 @@ class Ledger:
         if uncounted := _uncounted(unit, answer):
             answer = self.queue.submit(uncounted).result()
         reach(FaultPoint.AFTER_COMMIT, name)
+        self._tell(unit, answer)
         return answer
 
     async def append_durably(self, unit: Unit, retry_seconds: float = 1.0) -> Answer:
@@ -161,7 +164,12 @@ class Ledger:
                 unit = uncounted
             elif not isinstance(answer, Busy):
                 reach(FaultPoint.AFTER_COMMIT, name)
+                self._tell(unit, answer)
                 return answer
+
+    def _tell(self, unit: Unit, answer: Answer) -> None:
+        if self.committed is not None and isinstance(answer, Committed):
+            self.committed(unit)
 
     def begin(self, machine: M, connection: Any = None) -> M:
         """Commit a new stream; where it exists already, return it as it stands.

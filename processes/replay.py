@@ -28,6 +28,7 @@ from settled.domain.operation.deciding_again import Decision, decided_again, fol
 from settled.domain.operation.operation import Operation
 from settled.domain.provider import Call, Finding, Lookup, Provider, SealedRequest
 from settled.domain.purges import Purges as Purges  # imported, it declares its events
+from settled.domain.run.run import Run as Run  # imported, it declares its events
 from settled.processes.ledger import head_of
 from settled.processes.unserved import EVER
 

@@ -19,6 +19,8 @@ if TYPE_CHECKING:
     from settled.domain.contract.vocabulary import ProviderContract
     from settled.domain.errors import (
         BudgetExceeded,
+        CallFailed,
+        DeadlineOver,
         DecisionRefused,
         DeclarationError,
         EffectPossible,
@@ -58,10 +60,13 @@ if TYPE_CHECKING:
     from settled.domain.provider import Answered, Call, Echo, Finding, Lookup, SealedRequest, Via
     from settled.domain.reply import Reply
     from settled.domain.retry import FullJitter
+    from settled.domain.run.kind import RunKind
+    from settled.domain.run.records import OnRecovery, RunBudget, Usage
     from settled.infrastructure.function_provider import FunctionProvider
     from settled.infrastructure.http.json_provider import HttpProvider
     from settled.infrastructure.notify import CommandNotifier, LogNotifier
     from settled.operations import Operations
+    from settled.processes.active_run import ActiveRun, ModelReply
     from settled.processes.ledger import Ledger
     from settled.processes.manager import (
         Decision,
@@ -79,12 +84,15 @@ if TYPE_CHECKING:
     from settled.projections.operations_view import OperationLine, OperationsView
     from settled.projections.projection import LoggedEvent, PageProjection, Projection, Rows, Table
     from settled.projections.projector import Projector
+    from settled.projections.run_view import RunExplanation, RunView
     from settled.projections.why import Explanation
+    from settled.runs import Runs
 
 __version__ = "0.1.0"
 
 __all__ = [
     "ABSENT",
+    "ActiveRun",
     "Answered",
     "App",
     "Arrow",
@@ -93,8 +101,10 @@ __all__ = [
     "BudgetView",
     "Budgets",
     "Call",
+    "CallFailed",
     "Clock",
     "CommandNotifier",
+    "DeadlineOver",
     "Decision",
     "DecisionRefused",
     "DeclarationError",
@@ -124,11 +134,13 @@ __all__ = [
     "LogNotifier",
     "LoggedEvent",
     "Lookup",
+    "ModelReply",
     "Money",
     "NotFound",
     "NotPossible",
     "Notice",
     "Notifier",
+    "OnRecovery",
     "OperationLine",
     "OperationView",
     "Operations",
@@ -151,6 +163,11 @@ __all__ = [
     "Reply",
     "Rest",
     "Rows",
+    "RunBudget",
+    "RunExplanation",
+    "RunKind",
+    "RunView",
+    "Runs",
     "SealedRequest",
     "SettledError",
     "ShutDown",
@@ -167,6 +184,7 @@ __all__ = [
     "TooLarge",
     "TransitionRefused",
     "UnknownKind",
+    "Usage",
     "Via",
     "WaitTimeout",
     "Work",
@@ -178,12 +196,23 @@ __all__ = [
 ]
 
 _HOMES = {
+    "ActiveRun": "settled.processes.active_run",
+    "ModelReply": "settled.processes.active_run",
+    "RunBudget": "settled.domain.run.records",
+    "Usage": "settled.domain.run.records",
+    "OnRecovery": "settled.domain.run.records",
+    "RunKind": "settled.domain.run.kind",
+    "Runs": "settled.runs",
+    "RunView": "settled.projections.run_view",
+    "RunExplanation": "settled.projections.run_view",
+    "BudgetExceeded": "settled.domain.errors",
+    "DeadlineOver": "settled.domain.errors",
+    "CallFailed": "settled.domain.errors",
     "ABSENT": "settled.domain.machine",
     "Answered": "settled.domain.provider",
     "App": "settled.app",
     "Arrow": "settled.domain.machine",
     "Budget": "settled.domain.budget",
-    "BudgetExceeded": "settled.domain.errors",
     "BudgetView": "settled.budgets",
     "Budgets": "settled.budgets",
     "Call": "settled.domain.provider",

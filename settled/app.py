@@ -21,6 +21,7 @@ from settled.domain.kind import Kind
 from settled.domain.kinds import Kinds
 from settled.domain.notifier import Notifier
 from settled.domain.operation.operation import Operation
+from settled.domain.run.kind import RunKind
 from settled.infrastructure.clock import StoreClock
 from settled.infrastructure.journal.copies import refuse_to_work
 from settled.infrastructure.journal.opening import is_sqlite, open_journal
@@ -37,10 +38,14 @@ from settled.processes.log import logger
 from settled.processes.manager import ProcessManager
 from settled.processes.operations import Desk
 from settled.processes.reconciler import Reconciler
+from settled.processes.runs import RunManager
 from settled.processes.unserved import must_be_served
+from settled.processes.wakeups import WakeUps
 from settled.processes.worker import Worker, WorkerSettings
 from settled.projections.operations_view import OperationsView
 from settled.projections.projector import Projector
+from settled.projections.runs import RunsView
+from settled.runs import RunActs, Runs, run_kinds
 
 Managers = Callable[[Ledger], Sequence[ProcessManager]]
 
@@ -53,6 +58,7 @@ class App:
         url: str,
         *,
         kinds: Iterable[Kind[Any]] = (),
+        runs: Iterable[RunKind] = (),
         machines: Iterable[str] = (),
         managers: Managers | None = None,
         notifier: Notifier | None = None,
@@ -61,6 +67,7 @@ class App:
     ) -> None:
         """Open the store. See `settled.open`."""
         self.kinds = Kinds.of(kinds)
+        self.run_kinds = run_kinds(runs, taken=self.kinds.by_name)
         self._url = url
         self.journal = open_journal(
             url,
@@ -77,15 +84,19 @@ class App:
         joiner = Joiner(desk, self.ledger)
         self.operations = Operations(self.ledger, self.kinds, keys, installation, joiner)
         self.budgets = Budgets(self.ledger, self.projector)
+        self.runs = Runs(self.ledger, self.run_kinds, self.operations)
+        self._wakeups = WakeUps(self.ledger)
+        self.ledger.committed = self._wakeups.committed if self.run_kinds else None
         self._managers: list[ProcessManager] = [
             Dispatcher(desk),
             Reconciler(desk),
             Expiry(),
             Escalation(desk, notifier or LogNotifier()),
             joiner,
+            RunManager(self.run_kinds, self.ledger, RunActs(self.operations)),
             *(managers(self.ledger) if managers else ()),
         ]
-        self.served = (*self.kinds.routes, EVIDENCE, *machines)
+        self.served = (*self.kinds.routes, EVIDENCE, *self.run_kinds, *machines)
         self._background: BackgroundWorker | None = None
         self._projector: Projector | None = None
         self._mutex = threading.Lock()
@@ -161,8 +172,9 @@ class App:
 
     @property
     def views(self) -> ReadViews:
-        """What can be asked of the views: `app.views.operations`. Raises as `projector` does."""
-        return ReadViews(OperationsView(self.projector(), self.clock))
+        """What can be asked of the views: operations and runs. Raises as `projector` does."""
+        projector = self.projector()
+        return ReadViews(OperationsView(projector, self.clock), RunsView(projector))
 
     def close(self) -> None:
         """Drain the worker, if one runs here, and close the store."""
@@ -171,6 +183,7 @@ class App:
             if background is not None:
                 background.stop()
         finally:
+            self._wakeups.close()
             self.queue.close()
             if self._projector is not None:
                 self._projector.views.close()
@@ -193,6 +206,7 @@ class ReadViews:
     """The views that settled brings with it. Somebody has to run their projections."""
 
     operations: OperationsView
+    runs: RunsView
 
 
 async def _close(provider: object) -> None:
@@ -266,6 +280,7 @@ def open(
     *,
     kinds: Iterable[Kind[Any]] = (),
     worker: bool = False,
+    runs: Iterable[RunKind] = (),
     machines: Iterable[str] = (),
     managers: Managers | None = None,
     notifier: Notifier | None = None,
@@ -275,7 +290,8 @@ def open(
     """Open a store and wire the application around it.
 
     `url` is sqlite:///file.db or postgresql://…; `kinds` are the declared kinds, and with
-    `worker=True` a worker for them runs on a thread of this process. `machines` names the kinds of
+    `worker=True` a worker for them runs on a thread of this process. `runs` are the declared run
+    kinds. `machines` names the kinds of
     your own state machines, `managers` makes their process managers from the ledger. `migrate`
     brings the tables up to this version first; by default that is done for SQLite, and left to
     `settled migrate` for PostgreSQL. `require_fsync=False` takes a PostgreSQL server that may lose
@@ -286,6 +302,7 @@ def open(
     app = App(
         url,
         kinds=kinds,
+        runs=runs,
         machines=machines,
         managers=managers,
         notifier=notifier,

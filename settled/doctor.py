@@ -12,13 +12,14 @@ from dataclasses import dataclass
 from datetime import datetime, timedelta
 from typing import Any
 
-from settled.domain import inbox
 from settled.domain.answers import blocked_by_unknowns
 from settled.domain.journal.mapper import EventMapper
 from settled.domain.journal.port import AgendaRow, Diagnosis, Journal, WorkerRow
 from settled.domain.keys import DerivedKeys
 from settled.domain.kind import Kind
 from settled.domain.kinds import Kinds
+from settled.domain.machine.event import machine_kinds
+from settled.domain.run.kind import RunKind
 from settled.infrastructure.views.opening import has_views, open_views
 from settled.processes.replay import Odd, Report, historical, sampled
 from settled.processes.unserved import Waiting, waiting
@@ -66,9 +67,16 @@ class Examination:
 
 
 def examine(
-    url: str, journal: Journal, kinds: Iterable[Kind[Any]] | None, *, full: bool
+    url: str,
+    journal: Journal,
+    kinds: Iterable[Kind[Any]] | None,
+    runs: Iterable[RunKind] = (),
+    *,
+    full: bool,
 ) -> Examination:
-    """Look at a store. `kinds` are those of the code that is asked about, where it is known."""
+    """Look at a store. `kinds` and `runs` are those of the code that is asked about, where that is
+    known; with them counts every state machine that was imported.
+    """
     now = journal.time()
     declared = None if kinds is None else Kinds.of(kinds)
     mapper = EventMapper(DerivedKeys(journal.installation().secret))
@@ -76,7 +84,7 @@ def examine(
     late = now - timedelta(seconds=OVERDUE_SECONDS)
     workers = journal.workers()
     found = waiting(journal)
-    served = () if declared is None else (*declared.routes, inbox.KIND)
+    served = served_by(declared, runs) if declared is not None else ()
     strange = [one for one in found if declared is not None and not _is_in(one, served)]
     views = _views(url, journal)
     findings = [
@@ -100,6 +108,11 @@ def examine(
         full=full,
         projections=tuple(views),
     )
+
+
+def served_by(kinds: Kinds, runs: Iterable[RunKind]) -> tuple[str, ...]:
+    """Return the routes that a worker of this code could serve."""
+    return (*kinds.routes, *(run.name for run in runs), *machine_kinds())
 
 
 def _is_in(one: Waiting, served: Iterable[str]) -> bool:

@@ -21,6 +21,7 @@ from settled.domain.keys import DerivedKeys
 from settled.domain.machine.machine import StateMachine
 from settled.domain.operation.operation import Operation as Operation  # as above
 from settled.domain.purges import Purges as Purges  # as above
+from settled.domain.run.run import Run as Run  # as above
 from settled.infrastructure.transfer.lines import FORMAT, event_of
 from settled.infrastructure.transfer.targets import FoldedHead, StreamKey, Target, open_target
 from settled.processes.ledger import head_of

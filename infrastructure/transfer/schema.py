@@ -10,6 +10,7 @@ from settled.domain.journal.mapper import IN_COLUMNS
 from settled.domain.machine.event import TOPICS, Event
 from settled.domain.operation.operation import Operation as Operation  # as above
 from settled.domain.purges import Purges as Purges  # as above
+from settled.domain.run.run import Run as Run  # as above
 
 DIALECT = "https://json-schema.org/draft/2020-12/schema"
 

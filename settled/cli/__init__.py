@@ -33,6 +33,7 @@ from settled.cli.ops import find, history, list_operations, show
 from settled.cli.output import ExitCode, print_called_off, print_error, print_usage_error
 from settled.cli.projections import projections
 from settled.cli.replay import replay
+from settled.cli.runs import runs
 from settled.cli.seeding import seed
 from settled.cli.simulator import provider_sim
 from settled.cli.store import adopt, doctor, migrate
@@ -59,7 +60,9 @@ def ops() -> None:
 
 for _command in (demo, verify, bench, worker, provider_sim, migrate, doctor, adopt, version):
     cli.add_command(_command)
-for _command in (projections, budgets, seed, audit, contract, schema, export, import_, replay):
+for _command in (projections, budgets, runs, seed, audit, contract):
+    cli.add_command(_command)
+for _command in (schema, export, import_, replay):
     cli.add_command(_command)
 for _command in (list_operations, find, show, history, intend, propose, approve, reject, cancel):
     ops.add_command(_command)

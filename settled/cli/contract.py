@@ -51,12 +51,13 @@ def contract(only_missing: bool, form: str, kinds_from: str, url: str, as_json: 
 
 
 def _cards(kinds_from: str, url: str) -> list[Card]:
-    from settled.cli.loading import load_kinds
+    from settled.cli.loading import load_declared
     from settled.domain.answers import cards
     from settled.domain.errors import StoreUnsafe
+    from settled.domain.run.answers import run_card
     from settled.infrastructure.journal.survival import store_facts
 
-    kinds = load_kinds(kinds_from)
+    kinds, runs = load_declared(kinds_from)
     store = store_facts(url)
     unread: list[str] = []
     try:
@@ -64,7 +65,7 @@ def _cards(kinds_from: str, url: str) -> list[Card]:
             unread = open_kinds(journal)
     except StoreUnsafe as error:  # one of the store's problems, which are told anyway
         assert error.message in store.problems
-    return cards(kinds, store, unread)
+    return [*cards(kinds, store, unread), *(run_card(run, store) for run in runs)]
 
 
 def _page(cards: list[Card], marked: bool) -> Iterator[str]:

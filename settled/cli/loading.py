@@ -13,6 +13,7 @@ from typing import Any, TypeGuard, cast
 
 from settled.domain.errors import InvalidInput, InvalidKind, SettledError
 from settled.domain.kind import Kind
+from settled.domain.run.kind import RunKind
 from settled.projections.projection import Projecting
 
 
@@ -36,19 +37,30 @@ def load_projections(source: str) -> list[Projecting]:
 
 
 def load_kinds(source: str) -> list[Kind[Any]]:
-    """Return the kinds that `package.module`, `path/file.py`, or one name in them declares.
+    """Return the kinds of operations that `load_declared` finds."""
+    return load_declared(source)[0]
 
-    Without a name, every Kind that the module holds, in the order in which it holds them. Raises
-    InvalidKind when there is no such module or it declares none, and what the module itself raises
-    of settled's errors.
+
+def load_declared(source: str) -> tuple[list[Kind[Any]], list[RunKind]]:
+    """Return the kinds, and the run kinds, that `package.module`, `path/file.py`, or one name in
+    them declares.
+
+    Without a name, all that the module holds, in the order in which it holds them. Raises
+    InvalidKind when there is no such module or it declares neither, and what the module itself
+    raises of settled's errors.
     """
-    found = _kinds_in(_values(source))
-    if not found:
+    values = list(_values(source))
+    kinds = _kinds_in(values)
+    runs: list[RunKind] = []
+    for value in values:
+        if isinstance(value, RunKind) and not any(value is run for run in runs):
+            runs.append(value)
+    if not kinds and not runs:
         raise InvalidKind(
             f"{source} declares no kind.",
             hint="A kind is settled.Kind(…), or a function under @settled.kind(…).",
         )
-    return found
+    return kinds, runs
 
 
 def load_machines(source: str) -> None:

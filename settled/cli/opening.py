@@ -32,12 +32,13 @@ def opened_app(
 ) -> Generator[App]:
     """Open an application to give commands to."""
     from settled.app import App
-    from settled.cli.loading import load_kinds
+    from settled.cli.loading import load_declared
     from settled.cli.logs import configure_logging
 
     configure_logging()
-    kinds = load_kinds(kinds_from) if kinds_from else []
-    with App(url, kinds=kinds, migrate=False, require_fsync=not accept_unsafe_store) as app:
+    kinds, runs = load_declared(kinds_from) if kinds_from else ([], [])
+    fsync = not accept_unsafe_store
+    with App(url, kinds=kinds, runs=runs, migrate=False, require_fsync=fsync) as app:
         yield app
 
 

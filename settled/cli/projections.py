@@ -287,8 +287,9 @@ def _chosen(source: str | None, names: Sequence[str]) -> list[Projecting]:
     from settled.domain.errors import InvalidInput
     from settled.projections.budgets import BudgetsProjection
     from settled.projections.operations import OperationsProjection
+    from settled.projections.runs import RunsProjection
 
-    declared: list[Projecting] = [OperationsProjection(), BudgetsProjection()]
+    declared: list[Projecting] = [OperationsProjection(), BudgetsProjection(), RunsProjection()]
     declared += load_projections(source) if source else []
     known = {one.name: one for one in declared}
     unknown = [name for name in names if name not in known]

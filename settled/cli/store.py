@@ -73,12 +73,12 @@ def doctor(
     """
     if retiring is not None:
         return _retiring(url, retiring, as_json)
-    from settled.cli.loading import load_kinds
+    from settled.cli.loading import load_declared
     from settled.doctor import examine
 
-    kinds = load_kinds(kinds_from) if kinds_from is not None else None
+    kinds, runs = load_declared(kinds_from) if kinds_from is not None else (None, [])
     with opened_journal(url) as journal:
-        found = examine(url, journal, kinds, full=full)
+        found = examine(url, journal, kinds, runs, full=full)
     if as_json:
         print_json(_document(found))
     else:

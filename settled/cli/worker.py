@@ -71,7 +71,7 @@ def worker(
     declares nor a running worker serves: nobody would ever do it.
     """
     from settled.app import App
-    from settled.cli.loading import load_kinds
+    from settled.cli.loading import load_declared
     from settled.cli.logs import configure_logging
     from settled.processes.worker import WorkerSettings
 
@@ -85,9 +85,11 @@ def worker(
         drain_seconds=drain_seconds,
         leave_to_others=leave_to_others,
     )
+    kinds, runs = load_declared(kinds_from)
     with App(
         url,
-        kinds=load_kinds(kinds_from),
+        kinds=kinds,
+        runs=runs,
         notifier=_notifier(notify_command),
         migrate=False,
         require_fsync=not accept_unsafe_store,
@@ -133,7 +135,8 @@ def _announce(app: App, name: str, before: set[int], as_json: bool, over: thread
             break
     else:
         return
-    kinds = sorted(f"{name}@{version}" for name, version in app.kinds.versions)
+    versions = (f"{name}@{version}" for name, version in app.kinds.versions)
+    kinds = sorted([*versions, *app.run_kinds])
     if as_json:
         ready = {"ready": True, "worker": name, "pid": os.getpid(), "kinds": kinds}
         print_json(ready, one_line=True)

@@ -48,7 +48,7 @@ def status(settled_: CommandLine) -> dict[str, Any]:
 
 def operations_in(found: list[dict[str, Any]]) -> dict[str, Any]:
     """Return what is said of the operations view; that of budgets is there too."""
-    (one,) = (one for one in found if one["projection"] == "operations")
+    (one,) = (one for one in found if one["name"] == "operations")
     return one
 
 

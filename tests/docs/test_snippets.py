@@ -25,9 +25,14 @@ refund-request-9 ready Refund 30.00 USD for order-79 | a worker sends it
 refund ready 2
 0 unknown
 """
+RAN = """\
+waiting for a decision on version 1 of refund refund-request-9
+completed | succeeded re_1, satisfied: yes | {'tokens': 9300, 'calls': 18}
+"""
 PRINTED = {
     "README.md": "succeeded re_1\n",
     "docs/projections.md": VIEWED,
+    "docs/runs.md": RAN,
     "docs/versions.md": "['acme/refund@1/stripe', 'acme/refund@2/stripe']\n",
 }
 """What a document's snippets print, where it says so or leaves no doubt."""
