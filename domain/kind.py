@@ -40,6 +40,8 @@ class Kind(Generic[P]):
     too after `second_owner_after` times without an answer. `call_timeout` bounds one request from
     its first byte to its answer, `permit` the time between recording Dispatching and that first
     byte. `approvers` are the roles of which one must approve; empty means nobody has to.
+    `version` is raised with whatever code of before must not act on; a worker serves several
+    versions of a kind where several are declared.
     `budgets` are what its operations draw on together.
     """
 
@@ -70,6 +72,10 @@ class Kind(Generic[P]):
                 f"{self.name}: nobody is named to hand over to.",
                 hint="hand_over_to='payments-oncall': some outcomes only a person can establish.",
             )
+        if isinstance(self.version, bool) or self.version < 1:
+            raise InvalidKind(
+                f"{self.name}: versions of a kind count from 1, not {self.version!r}."
+            )
         if self.priority not in (0, 1, 2):
             raise InvalidKind(f"{self.name}: a priority is 0, 1 or 2; 0 goes first.")
         for name in ("within", "call_timeout", "permit", "decide_within", "notify_every"):
@@ -83,6 +89,11 @@ class Kind(Generic[P]):
             )
         for budget in self.budgets:
             budget.check(self.name, self.params)
+
+    @property
+    def route(self) -> str:
+        """What a worker serves that has this declaration: `refund@2/psp.example`."""
+        return f"{self.name}@{self.version}/{self.provider.name}"
 
     def terms(self, identity: Identity, params: P, keys: Keys, origin: Mapping[str, str]) -> Terms:
         """Return what an intent or proposal with these parameters authorises."""

@@ -34,12 +34,12 @@ from settled.domain.journal.port import Installation
 from settled.domain.journal.unit import Committed, Exists
 from settled.domain.keys import Keys
 from settled.domain.kind import Kind
+from settled.domain.kinds import Kinds
 from settled.domain.operation import events as ev
 from settled.domain.operation.operation import Operation, fields, intend, propose
 from settled.domain.params import Params, parse
 from settled.processes.joiner import Joiner
 from settled.processes.ledger import Ledger, unanswered
-from settled.processes.operations import Kinds
 from settled.processes.purging import purge
 from settled.projections.history import HistoryEntry, history_of
 from settled.projections.operation_view import OperationView, view_of
@@ -79,6 +79,7 @@ class Operations:
     ) -> OperationView:
         """Make an operation durable, to be performed once. The same call again returns the same.
 
+        `kind` is a name, for the newest version declared here, or the declaration of one version.
         `params` is an instance of the kind's model, a mapping or JSON. `origin` keeps other
         identifiers of the request beside the identity. With `connection`, a psycopg or sqlite3
         connection in an open transaction, the intent commits or rolls back with it; make it the
@@ -120,7 +121,8 @@ class Operations:
     ) -> OperationView:
         """Give a proposal new terms under its next version; it needs a new decision.
 
-        Raises EffectPossible once anything may have been sent.
+        The terms are those of the newest version of its kind, so this is also how what was never
+        sent moves to it. Raises EffectPossible once anything may have been sent.
         """
         identity = self._identity(operation, by)
         declared = self._kinds[identity.kind]
@@ -155,11 +157,10 @@ class Operations:
         version or digest, after expiry and after a rejection; PermissionDenied without the role.
         """
         identity = self._identity(operation, by)
-        declared = self._kinds[identity.kind]
-        self._must_be_approver(declared, by, "approve")
         stamp = self._stamp(by)
 
         def command(machine: Operation) -> None:
+            self._must_be_approver(machine, by, "approve")
             if (
                 machine.approved_version == proposal_version
                 and machine.terms.digest.value == digest
@@ -197,10 +198,10 @@ class Operations:
     ) -> OperationView:
         """Decline this version of a proposal. Rejecting again returns the first decision."""
         identity = self._identity(operation, by)
-        self._must_be_approver(self._kinds[identity.kind], by, "reject")
         stamp = self._stamp(by)
 
         def command(machine: Operation) -> None:
+            self._must_be_approver(machine, by, "reject")
             if machine.state == "rejected" and machine.proposal_version == proposal_version:
                 return
             _must_be_this(machine, proposal_version, digest)
@@ -260,8 +261,7 @@ class Operations:
         Nothing is sent or decided: it is read from the records. Raises NotFound.
         """
         identity = self._identity(operation, by)
-        kind = self._kinds.by_name.get(identity.kind)
-        told = why_now(self._ledger.journal, self._ledger.mapper, identity, kind)
+        told = why_now(self._ledger.journal, self._ledger.mapper, identity, self._kinds)
         if told is None:
             raise _missing(identity)
         return told
@@ -423,14 +423,14 @@ class Operations:
         """Begin a new generation of a failed operation, under a new provider key."""
         identity = self._identity(operation, by)
         self._must_be_operator(by, "reissue an operation")
-        if self._kinds[identity.kind].approvers:
-            raise PermissionDenied(
-                f"A {identity.kind} needs an approval, and reissuing asks for none.",
-                hint="Propose a new operation instead.",
-            )
         stamp = self._stamp(by)
 
         def command(machine: Operation) -> None:
+            if self._kinds.of_operation(machine).approvers:
+                raise PermissionDenied(
+                    f"A {identity.kind} needs an approval, and reissuing asks for none.",
+                    hint="Propose a new operation instead.",
+                )
             generation = machine.generation + 1
             machine.record(
                 ev.Reissued,
@@ -455,9 +455,8 @@ class Operations:
         """
         identity = self._identity(operation, by)
         self._must_be_operator(by, "purge an operation")
-        kind = self._kinds[identity.kind]
         stamp = self._stamp(by)
-        purged = purge(self._ledger, identity, kind, stamp, reason)
+        purged = purge(self._ledger, identity, self._kinds, stamp, reason)
         if purged is None:
             raise _missing(identity)
         return view_of(purged)
@@ -467,7 +466,7 @@ class Operations:
     def _request(
         self, kind: Kind[P] | str, operation_id: str, params: Given, by: Principal
     ) -> tuple[Kind[Any], Identity, Any]:
-        declared = self._kinds[_name(kind)]
+        declared = self._kinds.named(kind)
         identity = Identity(by.tenant, declared.name, operation_id)
         return declared, identity, parse(declared.params, params)
 
@@ -514,7 +513,8 @@ class Operations:
             raise PermissionDenied(f"{by.actor} acts for another tenant than {identity.tenant}.")
         return identity
 
-    def _must_be_approver(self, kind: Kind[Any], by: Principal, what: str) -> None:
+    def _must_be_approver(self, machine: Operation, by: Principal, what: str) -> None:
+        kind = self._kinds.of_operation(machine)
         if kind.approvers and not kind.approvers & by.roles:
             raise PermissionDenied(
                 f"{by.actor} may not {what} a {kind.name}.",

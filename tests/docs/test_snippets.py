@@ -33,6 +33,7 @@ PRINTED = {
     "README.md": "succeeded re_1\n",
     "docs/projections.md": VIEWED,
     "docs/runs.md": RAN,
+    "docs/versions.md": "['acme/refund@1/stripe', 'acme/refund@2/stripe']\n",
 }
 """What a document's snippets print, where it says so or leaves no doubt."""
 
