@@ -144,6 +144,18 @@ def evidence_card(store: StoreFacts) -> Card:
     )
 
 
+def blocked_by_unknowns(kind: Kind[Any]) -> str | None:
+    """Return what an unknown of the contract costs: why a lost reply is handed over at once.
+
+    None where recovery has an automatic step, or where the contract leaves nothing open.
+    """
+    step = _lost(kind, kind.call_timeout)
+    if step.kind is not StepKind.HAND_OVER:
+        return None
+    unknown = ", ".join(unknowns(kind.provider.contract))
+    return f"{step.reason}; the contract leaves open: {unknown}" if unknown else None
+
+
 def unknowns(contract: ProviderContract) -> Iterator[str]:
     """Name what the contract leaves open, as far as recovery would use it."""
     if contract.keyed:

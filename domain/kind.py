@@ -44,6 +44,8 @@ class Kind(Generic[P]):
     its first byte to its answer, `permit` the time between recording Dispatching and that first
     byte. `approvers` is who must approve before anything is intended: roles, of which one person
     needs one, or an `Approval`; empty means nobody has to. `decide_within` ends the wait for them.
+    `version` is raised with whatever code of before must not act on; a worker serves several
+    versions of a kind where several are declared.
     `budgets` are what its operations draw on together.
 
     `revalidate` is asked after the claim and before a request is sent of which nothing can be out,
@@ -79,6 +81,10 @@ class Kind(Generic[P]):
                 f"{self.name}: nobody is named to hand over to.",
                 hint="hand_over_to='payments-oncall': some outcomes only a person can establish.",
             )
+        if isinstance(self.version, bool) or self.version < 1:
+            raise InvalidKind(
+                f"{self.name}: versions of a kind count from 1, not {self.version!r}."
+            )
         if self.priority not in (0, 1, 2):
             raise InvalidKind(f"{self.name}: a priority is 0, 1 or 2; 0 goes first.")
         for name in ("within", "call_timeout", "permit", "decide_within", "notify_every"):
@@ -107,6 +113,11 @@ class Kind(Generic[P]):
         if isinstance(self.approvers, Approval):
             return self.approvers
         return Approval(self.approvers) if self.approvers else BY_AN_APPROVER
+
+    @property
+    def route(self) -> str:
+        """What a worker serves that has this declaration: `refund@2/psp.example`."""
+        return f"{self.name}@{self.version}/{self.provider.name}"
 
     def terms(self, identity: Identity, params: P, keys: Keys, origin: Mapping[str, str]) -> Terms:
         """Return what an intent or proposal with these parameters authorises."""

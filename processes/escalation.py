@@ -40,7 +40,7 @@ class Escalation:
         """Notify the owner, and the second owner when the first has not acted."""
         if position.draining:
             return Rest()
-        kind = self.desk.kinds[machine.kind]
+        kind = self.desk.kinds.of_operation(machine)
         owner = machine.owner_name or machine.terms.hand_over_to
         second = machine.notified >= kind.second_owner_after and kind.second_owner is not None
         notice = Notice(

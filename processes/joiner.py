@@ -54,7 +54,7 @@ class Joiner:
             return None
 
         def command(operation: Operation, foreign: bool = False) -> None:
-            kind = self.desk.kinds[operation.kind]
+            kind = self.desk.kinds.judging(operation)
             contract = kind.provider.contract
             finding = said.finding(contract, self._intended(kind, operation))
             told = understood(Foreign(finding) if foreign else finding, Via.WEBHOOK)

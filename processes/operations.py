@@ -7,66 +7,28 @@ import hashlib
 import json
 import threading
 import time
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass, replace
 from datetime import timedelta
 from functools import partial
 from typing import Any
 
 from settled.domain.clock import Clock, Stamp
-from settled.domain.errors import SettledError, StoreError, UnknownKind
+from settled.domain.errors import InvalidParams, SettledError, StoreError, StoreTooNew, UnknownKind
 from settled.domain.kind import Kind
+from settled.domain.kinds import Kinds
 from settled.domain.operation import events as ev
 from settled.domain.operation.evidence import admit
 from settled.domain.operation.judgement import SHUT_DOWN, conclude
 from settled.domain.operation.operation import Operation
 from settled.domain.operation.terms import Request
-from settled.domain.params import Params, thaw
+from settled.domain.params import Params, model_of_version, thaw
 from settled.domain.permit import SendPermit
 from settled.domain.provider import Answered, Call, Echo, Finding, Lookup, SealedRequest, Via
 from settled.domain.recovery import Step, recover
 from settled.processes.log import logger
 from settled.processes.manager import Perform, Position, Work
 from settled.processes.runner import Foreign, ShutDown
-
-
-@dataclass(frozen=True)
-class Kinds:
-    """The kinds that this process knows, by name."""
-
-    by_name: Mapping[str, Kind[Any]]
-
-    @classmethod
-    def of(cls, kinds: Iterable[Kind[Any]]) -> Kinds:
-        """Collect declared kinds; two under one name are refused."""
-        by_name: dict[str, Kind[Any]] = {}
-        for kind in kinds:
-            if kind.name in by_name:
-                raise UnknownKind(f"Two kinds are called {kind.name!r}.", hint="Rename one.")
-            by_name[kind.name] = kind
-        return cls(by_name)
-
-    def __getitem__(self, name: str) -> Kind[Any]:
-        try:
-            return self.by_name[name]
-        except KeyError:
-            known = ", ".join(sorted(self.by_name)) or "none"
-            raise UnknownKind(
-                f"No kind {name!r} is declared here; known: {known}.",
-                hint="Pass it to settled.open(kinds=[…]), or name its module with --kinds.",
-            ) from None
-
-    def serving(self, operation: Operation) -> Kind[Any]:
-        """Return the kind of an operation, where it still goes to the provider authorised then."""
-        kind = self[operation.kind]
-        if kind.provider.name != operation.terms.provider:
-            raise UnknownKind(
-                f"{operation.label} was authorised for provider {operation.terms.provider}, and "
-                f"{kind.name} is now declared with {kind.provider.name}.",
-                hint="Let a worker with the old declaration finish what is open.",
-            )
-        return kind
-
 
 LONGEST_REFERENCE = 500
 """Characters of a provider's name for its object; longer ones are not kept."""
@@ -163,8 +125,8 @@ class Desk:
         return self._sealed(kind, operation)
 
     def _sealed(self, kind: Kind[Any], operation: Operation) -> tuple[SealedRequest, Params]:
+        params = self.params(kind, operation)
         try:
-            params = self.params(kind, operation)
             identity, key = operation.business_identity, operation.provider_key
             return kind.provider.seal(identity, key, params, self.secret), params
         except Exception as error:
@@ -195,9 +157,20 @@ class Desk:
         return Perform(Work.LOOKUP, kind.name, ask, self._found, self._late)
 
     def params(self, kind: Kind[Any], operation: Operation) -> Any:
-        """Return the parameters that were authorised."""
+        """Return the parameters that were authorised.
+
+        Raises UnknownKind where this code has others under that version: it is not for this code.
+        """
         assert operation.terms.params is not None, "open operations keep their parameters"
-        return thaw(kind.params, operation.terms.params.encode())
+        try:
+            model = model_of_version(kind.params, operation.terms.params_version)
+            return thaw(model, operation.terms.params.encode())
+        except InvalidParams as error:
+            raise UnknownKind(
+                f"The parameters of {operation.label} are not those of {kind.route} as it is"
+                f" declared here. {error.message}",
+                hint="Raise the version of a kind with its parameters.",
+            ) from error
 
     def _replied(self, operation: Operation, result: Any, stamp: Stamp) -> None:
         kind = self.kinds.serving(operation)
@@ -246,6 +219,11 @@ class Desk:
             while True:
                 try:
                     self.execute(operation, late)
+                except StoreTooNew as error:
+                    logger("settled.provider").error(
+                        "late_reply_lost", operation=operation.operation_id, error=str(error)
+                    )
+                    return  # newer code works on it, and asks the provider itself
                 except StoreError as error:
                     logger("settled.provider").warning(
                         "late_reply_waits", operation=operation.operation_id, error=str(error)

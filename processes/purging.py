@@ -8,22 +8,20 @@ and no reader ever meets half of a stream.
 from __future__ import annotations
 
 from collections.abc import Sequence
-from typing import Any
 
 from settled.domain import purges
 from settled.domain.clock import Stamp
 from settled.domain.identity import Identity
 from settled.domain.journal.unit import Committed, Exists, Stale, Unit
-from settled.domain.kind import Kind
+from settled.domain.kinds import Kinds
 from settled.domain.operation import purge as purging
 from settled.domain.operation.operation import Operation
 from settled.domain.purges import Entry, Purges
 from settled.processes.ledger import Ledger, unanswered
-from settled.processes.operations import Kinds
 
 
 def purge(
-    ledger: Ledger, identity: Identity, kind: Kind[Any], stamp: Stamp, reason: str
+    ledger: Ledger, identity: Identity, kinds: Kinds, stamp: Stamp, reason: str
 ) -> Operation | None:
     """Purge one settled operation, and return what is left of it; None where there is none.
 
@@ -31,7 +29,6 @@ def purge(
     Raises TransitionRefused for an open operation, NotPossible while its details may be needed as
     evidence, UnknownKind where its kind stands for another provider now.
     """
-    kinds = Kinds.of([kind])
     while True:
         records = ledger.journal.events(identity.tenant, Operation.stream(identity))
         if not records:
@@ -40,7 +37,7 @@ def purge(
         assert isinstance(operation, Operation), "the stream of an operation holds one"
         if operation.purged_at is not None and len(records) == 1:
             return operation
-        contract = kinds.serving(operation).provider.contract
+        contract = kinds.judging(operation).provider.contract
         purging.purge(operation, records, contract, stamp, reason)
         answer = ledger.append(unit_of(ledger, [operation], stamp, reason))
         if isinstance(answer, Committed):

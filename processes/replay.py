@@ -21,6 +21,7 @@ from settled.domain.journal.mapper import READER, EventMapper
 from settled.domain.journal.port import AgendaRow, Journal
 from settled.domain.journal.unit import Head, RecordedEvent
 from settled.domain.kind import Kind
+from settled.domain.kinds import Kinds
 from settled.domain.machine.event import TOPICS
 from settled.domain.machine.machine import StateMachine
 from settled.domain.operation.deciding_again import Decision, decided_again, fold
@@ -29,7 +30,7 @@ from settled.domain.provider import Call, Finding, Lookup, Provider, SealedReque
 from settled.domain.purges import Purges as Purges  # imported, it declares its events
 from settled.domain.run.run import Run as Run  # imported, it declares its events
 from settled.processes.ledger import head_of
-from settled.processes.operations import Kinds
+from settled.processes.unserved import EVER
 
 PAGE = 200
 """How many streams are read at once."""
@@ -107,6 +108,23 @@ def historical(
         found += 1
         shown += [oddity] if found <= SHOWN else []
     return Report(streams, events, found, tuple(shown))
+
+
+def sampled(journal: Journal, mapper: EventMapper, most: int) -> Report:
+    """Do the same with up to `most` of the streams that are open, spread over all lanes."""
+    lanes = journal.open_lanes()
+    each = max(1, most // max(1, len(lanes)))
+    streams = events = 0
+    found: list[Oddity] = []
+    for lane in lanes[:most]:
+        rows = journal.heads(lane.partition("/")[0], lane=lane, overdue_at=EVER, limit=each)
+        stored = journal.streams([(row.tenant, row.stream) for row in rows])
+        for row in rows:
+            records = stored.get(row.stream, [])
+            events += len(records)
+            found += _oddities(journal, mapper, row, records)
+        streams += len(rows)
+    return Report(streams, events, len(found), tuple(found[:SHOWN]))
 
 
 def _pages(journal: Journal) -> Iterator[list[AgendaRow]]:

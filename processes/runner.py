@@ -8,7 +8,7 @@ from dataclasses import dataclass
 from typing import Any
 
 from settled.domain.clock import Stamp
-from settled.domain.errors import StoreError
+from settled.domain.errors import StoreError, StoreTooNew
 from settled.domain.journal.port import AgendaRow
 from settled.domain.journal.unit import Committed, Invalid, ReferenceTaken, Refused
 from settled.domain.machine.machine import StateMachine
@@ -204,6 +204,8 @@ class Runner:
             try:
                 row = await asyncio.to_thread(ledger.journal.head, machine.tenant, machine.id)
                 newer = await asyncio.to_thread(ledger.load, machine.tenant, machine.id)
+            except StoreTooNew:
+                raise  # however often it is read, this code does not know what others wrote to it
             except StoreError as error:
                 self._log.warning("load_failed", kind=machine.kind, error=str(error))
                 await asyncio.sleep(RETRY_SECONDS)

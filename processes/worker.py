@@ -14,24 +14,32 @@ from collections.abc import Callable, Sequence
 from contextlib import suppress
 from dataclasses import dataclass, field
 from functools import partial
+from uuid import UUID
 
 from settled.domain.errors import (
     InstallationChanged,
     StoreError,
     StoreReadOnly,
+    StoreTooNew,
     StoreUnavailable,
+    UnknownKind,
 )
 from settled.domain.journal.mapper import READER
 from settled.domain.journal.port import AgendaRow, Committer, Membership, Watch
 from settled.domain.machine.machine import StateMachine
+from settled.domain.route import Route
 from settled.processes.faults import FaultPoint, reach
 from settled.processes.ledger import Ledger
 from settled.processes.log import logger
 from settled.processes.manager import Position, ProcessManager
 from settled.processes.runner import Runner
+from settled.processes.unserved import unserved_lanes
 
 ANCHOR_SECONDS = 1.0
 """How often it is noted outside the database how far the log has come."""
+
+UNSERVED_SECONDS = 60.0
+"""How often a worker looks for what is open and served by nobody."""
 
 ENROL_RETRY_SECONDS = 0.5
 """How long a store that is away is left alone before a place among the workers is asked for."""
@@ -48,12 +56,18 @@ GATHER_SECONDS = 0.005
 RECORD_SECONDS = 10.0
 """How long a stopping worker tries to record what it cut short."""
 
+MOST_LEFT = 1_000
+"""How many streams a worker leaves to others because it cannot read them, before it ends itself."""
+
 
 @dataclass(frozen=True, slots=True)
 class WorkerSettings:
     """How a worker behaves. Durations in seconds.
 
-    `concurrency` bounds the streams in work at once. `idle_seconds` is the longest pause between
+    `kinds` are the routes that it serves (`settled.domain.route`); none stands for all that the
+    application declares. `leave_to_others` lets it start although something is open that neither
+    its code nor a worker that is running knows. `concurrency` bounds the streams in work at once.
+    `idle_seconds` is the longest pause between
     two looks at the agenda; what becomes due by a commit is looked for at once. `drain_seconds` is
     what running calls get after a stop was asked for.
     """
@@ -64,6 +78,7 @@ class WorkerSettings:
     idle_seconds: float = 0.25
     drain_seconds: float = 10.0
     kinds: tuple[str, ...] = ()
+    leave_to_others: bool = False
 
 
 class Heart(threading.Thread):
@@ -75,12 +90,17 @@ class Heart(threading.Thread):
         membership: Membership,
         lease_seconds: float,
         stir: Callable[[], None],
+        served: Sequence[str] = (),
     ) -> None:
-        """`stir` is called when a worker is gone: what it had is to be taken over at once."""
+        """`stir` is called when a worker is gone: what it had is to be taken over at once.
+
+        `served` are the routes of this worker: what is open on others is named now and then.
+        """
         super().__init__(name="settled-heart", daemon=True)
         self._ledger = ledger
         self._membership = membership
         self._stir = stir
+        self._served = served
         self._lease_seconds = lease_seconds
         self._ended = threading.Event()
         self._log = logger("settled.worker")
@@ -88,6 +108,7 @@ class Heart(threading.Thread):
             self._renew: lease_seconds / 3,
             self._sweep: 0.0,
             self._anchor: ANCHOR_SECONDS,
+            self._name_unserved: UNSERVED_SECONDS,
         }
         self._waited = dict.fromkeys(self._acts, 0.0)
         self._still_seconds = 0.0
@@ -140,6 +161,12 @@ class Heart(threading.Thread):
     def _anchor(self) -> None:
         self._ledger.journal.anchor()
 
+    def _name_unserved(self) -> None:
+        """Say what nobody works on any more: whoever did may have been stopped since."""
+        lanes = unserved_lanes(self._ledger.journal, self._served)
+        for route in sorted({str(Route.of_lane(lane)) for lane in lanes}):
+            self._log.error("nobody_serves", route=route)
+
     def stop(self) -> None:
         """Stop beating and wait for the last beat."""
         self._ended.set()
@@ -160,6 +187,8 @@ class Worker:
     """Set whenever there is a reason to look at the agenda, or at what was asked of the worker."""
     _tasks: set[asyncio.Task[None]] = field(default_factory=set[asyncio.Task[None]])
     _resting: set[asyncio.Task[None]] = field(default_factory=set[asyncio.Task[None]])
+    _left: set[UUID] = field(default_factory=set[UUID])
+    """Streams that this code cannot read, or does not act on: others have them."""
 
     def stop(self) -> None:
         """Stop claiming, drain, and end. Must be called from the loop's thread."""
@@ -170,12 +199,18 @@ class Worker:
         """Work until stopped. A lost lease ends the present membership and begins another.
 
         Raises InstallationChanged when the database is not where it was bound: nothing is
-        dispatched from a copy until it is adopted.
+        dispatched from a copy until it is adopted. Raises StoreTooNew when more and more streams
+        are written by newer code: this worker is in nobody's way once it has ended.
         """
         membership: Membership | None = await asyncio.to_thread(self._enrol)
         while membership is not None:
             self.enrolled.set()
             await self._serve(membership)
+            if len(self._left) > MOST_LEFT:
+                raise StoreTooNew(
+                    f"Over {MOST_LEFT} streams that this worker serves are not known to its code.",
+                    hint="Run the version of settled, and the module of kinds, that wrote them.",
+                )
             membership = await self._enrol_again()
 
     def _enrol(self) -> Membership:
@@ -189,7 +224,7 @@ class Worker:
                 f"This database is not where it was: {changed.rstrip('.')}.",
                 hint="Make sure that no other copy is worked on, then run `settled adopt`.",
             )
-        return journal.enrol(settings.name, settings.lease_seconds)
+        return journal.enrol(settings.name, settings.lease_seconds, settings.kinds)
 
     async def _enrol_again(self) -> Membership | None:
         """Take another place, however long the store is away; None when told to stop."""
@@ -209,7 +244,7 @@ class Worker:
             with suppress(RuntimeError):  # the loop is closed: nobody is left to look
                 loop.call_soon_threadsafe(self._stirred.set)
 
-        heart = Heart(self.ledger, membership, settings.lease_seconds, stir)
+        heart = Heart(self.ledger, membership, settings.lease_seconds, stir, settings.kinds)
         heart.start()
 
         def position() -> Position:
@@ -262,7 +297,7 @@ class Worker:
                 # Nearly full: places that become free one by one are not each worth a claim.
                 await asyncio.sleep(GATHER_SECONDS)
             self._stirred.clear()
-            if self._stopping.is_set() or heart.lost.is_set():
+            if self._stopping.is_set() or heart.lost.is_set() or len(self._left) > MOST_LEFT:
                 return
             free = settings.concurrency - len(self._tasks)
             rows = await self._claim(epoch, free) if free > 0 else []
@@ -283,9 +318,13 @@ class Worker:
         return False
 
     async def _claim(self, epoch: int, want: int) -> list[AgendaRow]:
+        left = tuple(self._left)
+
         def claim(committer: Committer) -> list[AgendaRow]:
             reach(FaultPoint.BEFORE_CLAIM)
-            rows = committer.claim(epoch=epoch, kinds=self.settings.kinds, want=want, reader=READER)
+            rows = committer.claim(
+                epoch=epoch, kinds=self.settings.kinds, want=want, reader=READER, leave=left
+            )
             if rows:
                 reach(FaultPoint.AFTER_CLAIM)
             return rows
@@ -323,11 +362,30 @@ class Worker:
                 raise machine
             if await runner.run(row, machine):
                 return
+        except (StoreTooNew, UnknownKind) as error:
+            self._yield(row, error)
+            await self._give_back(epoch, row, counted=False)
+            return
         except Exception:
             log = logger("settled.worker").bind(kind=row.kind, identity=row.identity)
             log.exception("step_failed")
             await self._rest(min(2.0**row.takes, LONGEST_BACKOFF_SECONDS))
         await self._give_back(epoch, row)
+
+    def _yield(self, row: AgendaRow, error: Exception) -> None:
+        """Yield a stream that other code is for: nothing is appended, and nobody else is kept off.
+
+        A take by this worker does not count, or the stream would be parked for those too who can
+        read it, and it does not take the stream again.
+        """
+        self._left.add(row.stream)
+        logger("settled.worker").error(
+            "left_to_others",
+            tenant=row.tenant,
+            kind=row.kind,
+            identity=row.identity,
+            error=str(error),
+        )
 
     async def _rest(self, seconds: float) -> None:
         """Keep a row on which a step failed: whoever takes it next is likely to fail as well.
@@ -343,13 +401,13 @@ class Worker:
             task.add_done_callback(self._resting.discard)
             await asyncio.sleep(seconds)
 
-    async def _give_back(self, epoch: int, row: AgendaRow) -> None:
+    async def _give_back(self, epoch: int, row: AgendaRow, counted: bool = True) -> None:
         """Free the row as it is now, if it still is ours, however long the store is away."""
         while True:
             try:
                 head = await asyncio.to_thread(self.ledger.journal.head, row.tenant, row.stream)
                 if head is not None and head.owner == epoch:
-                    release = partial(_release, epoch=epoch, rows=[head])
+                    release = partial(_release, epoch=epoch, rows=[head], counted=counted)
                     await asyncio.wrap_future(self.ledger.queue.run(release))
                 return
             except StoreError as error:
@@ -371,8 +429,8 @@ class Worker:
             task.cancel()
 
 
-def _release(committer: Committer, *, epoch: int, rows: Sequence[AgendaRow]) -> None:
-    committer.release(epoch=epoch, rows=rows)
+def _release(committer: Committer, *, epoch: int, rows: Sequence[AgendaRow], counted: bool) -> None:
+    committer.release(epoch=epoch, rows=rows, counted=counted)
 
 
 async def _beat(pulse: threading.Event, pause_seconds: float) -> None:

@@ -9,12 +9,12 @@ from typing import Any
 
 import orjson
 
-from settled.domain.approval import RecordedDecision
+from settled.domain.approval import RecordedDecision, Requirement
 from settled.domain.errors import NotPossible
 from settled.domain.identity import Identity
-from settled.domain.kind import Kind
+from settled.domain.kinds import Kinds
 from settled.domain.operation.operation import Operation
-from settled.domain.params import thaw
+from settled.domain.params import model_of_version, thaw
 
 
 @dataclass(frozen=True, slots=True)
@@ -53,7 +53,7 @@ class ApprovalRequest:
         return Identity(self.tenant, self.kind, self.operation_id)
 
 
-def request_of(operation: Operation, kind: Kind[Any]) -> ApprovalRequest:
+def request_of(operation: Operation, kinds: Kinds) -> ApprovalRequest:
     """Return the request that an operation's present version makes, whatever became of it.
 
     Raises NotPossible for what was intended without a proposal.
@@ -64,10 +64,7 @@ def request_of(operation: Operation, kind: Kind[Any]) -> ApprovalRequest:
             hint="`settled ops show` shows it.",
         )
     params = operation.terms.params
-    asked = operation.requirement
-    if asked is None:  # from before it was recorded: today's policy is what counts for it
-        assert params is not None, "open operations keep their parameters"
-        asked = kind.policy.asks(thaw(kind.params, params.encode()))
+    asked = operation.requirement or asked_today(operation, kinds)
     return ApprovalRequest(
         tenant=operation.tenant,
         kind=operation.kind,
@@ -77,7 +74,7 @@ def request_of(operation: Operation, kind: Kind[Any]) -> ApprovalRequest:
         proposal_version=operation.proposal_version,
         digest=operation.terms.digest.value,
         params=None if params is None else orjson.loads(params),
-        schema=kind.params.model_json_schema(),
+        schema=kinds[operation.kind].params.model_json_schema(),
         authors=tuple(sorted(operation.authors)),
         roles=asked.roles,
         count=asked.count,
@@ -88,3 +85,15 @@ def request_of(operation: Operation, kind: Kind[Any]) -> ApprovalRequest:
         expires_at=operation.expires_at if operation.state == "proposed" else None,
         reason=operation.last_reason if operation.state == "proposed" else None,
     )
+
+
+def asked_today(operation: Operation, kinds: Kinds) -> Requirement:
+    """Return what the policy asks that is declared today: for streams that recorded none.
+
+    Raises UnknownKind where its version is not declared here, NotPossible without its parameters.
+    """
+    kind, params = kinds.of_operation(operation), operation.terms.params
+    if params is None:
+        raise NotPossible(f"The details of {operation.label} are gone: nothing is decided now.")
+    model = model_of_version(kind.params, operation.terms.params_version)
+    return kind.policy.asks(thaw(model, params.encode()))

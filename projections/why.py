@@ -10,14 +10,13 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 from datetime import datetime, timedelta
-from typing import Any
 
 from settled.domain.contract.words import RetentionKind
 from settled.domain.identity import Identity
 from settled.domain.journal.gone import PURGED
 from settled.domain.journal.mapper import EventMapper
 from settled.domain.journal.port import AgendaRow, Journal
-from settled.domain.kind import Kind
+from settled.domain.kinds import Kinds
 from settled.domain.machine.lifecycle import ABSENT
 from settled.domain.operation.operation import Operation
 from settled.domain.recovery import Situation, Step, StepKind, recover
@@ -66,11 +65,11 @@ class Explanation:
 
 
 def why_now(
-    journal: Journal, mapper: EventMapper, identity: Identity, kind: Kind[Any] | None
+    journal: Journal, mapper: EventMapper, identity: Identity, kinds: Kinds
 ) -> Explanation | None:
     """Read what is recorded of an operation and explain it; None where there is none.
 
-    `kind` is its declaration, where it is known here.
+    `kinds` are the declarations known here; the one that counts is that of the operation's version.
     """
     stream = Operation.stream(identity)
     head = journal.head(identity.tenant, stream)
@@ -80,7 +79,10 @@ def why_now(
     operation = mapper.fold(records)
     assert isinstance(operation, Operation), "the stream of an operation holds one"
     around = Surroundings(
-        journal.time(), journal.workers(), journal.lanes().get(head.lane, False), kind
+        journal.time(),
+        journal.workers(),
+        journal.lanes().get(head.lane, False),
+        kinds.known(operation),
     )
     return why(operation, history_of(records), head, around)
 

@@ -7,6 +7,7 @@ import inspect
 import signal
 import threading
 from collections.abc import Callable, Coroutine, Iterable, Sequence
+from contextlib import suppress
 from dataclasses import dataclass, replace
 from types import TracebackType
 from typing import Any, Self
@@ -17,6 +18,7 @@ from settled.domain.inbox import KIND as EVIDENCE
 from settled.domain.journal.mapper import EventMapper
 from settled.domain.keys import DerivedKeys
 from settled.domain.kind import Kind
+from settled.domain.kinds import Kinds
 from settled.domain.notifier import Notifier
 from settled.domain.operation.operation import Operation
 from settled.domain.run.kind import RunKind
@@ -34,9 +36,10 @@ from settled.processes.joiner import Joiner
 from settled.processes.ledger import Ledger
 from settled.processes.log import logger
 from settled.processes.manager import ProcessManager
-from settled.processes.operations import Desk, Kinds
+from settled.processes.operations import Desk
 from settled.processes.reconciler import Reconciler
 from settled.processes.runs import RunManager
+from settled.processes.unserved import must_be_served
 from settled.processes.wakeups import WakeUps
 from settled.processes.worker import Worker, WorkerSettings
 from settled.projections.operations_view import OperationsView
@@ -93,7 +96,7 @@ class App:
             RunManager(self.run_kinds, self.ledger, RunActs(self.operations)),
             *(managers(self.ledger) if managers else ()),
         ]
-        self._served = (*self.kinds.by_name, EVIDENCE, *self.run_kinds, *machines)
+        self.served = (*self.kinds.routes, EVIDENCE, *self.run_kinds, *machines)
         self._background: BackgroundWorker | None = None
         self._projector: Projector | None = None
         self._mutex = threading.Lock()
@@ -105,12 +108,16 @@ class App:
         """Return a worker for this application's kinds, to be run in an asyncio loop.
 
         Raises InstallationChanged for a copy that `settled import` made: nothing dispatches there.
+        Raises UnknownKind where something is open in a kind or version that is not declared here
+        and that no running worker serves, unless the settings leave it to others.
         """
         refuse_to_work(self.installation.copy_of)
+        if not settings.leave_to_others:
+            must_be_served(self.journal, self.served)
         return Worker(
             self.ledger,
             self._managers,
-            replace(settings, kinds=settings.kinds or self._served),
+            replace(settings, kinds=settings.kinds or self.served),
         )
 
     def start_worker(self, settings: WorkerSettings | None = None) -> None:
@@ -147,7 +154,7 @@ class App:
         try:
             await worker.run()
         finally:
-            providers = [kind.provider for kind in self.kinds.by_name.values()]
+            providers = [kind.provider for kind in self.kinds.versions.values()]
             for provider in {id(one): one for one in providers}.values():
                 await _close(provider)
 
@@ -261,7 +268,8 @@ class BackgroundWorker(threading.Thread):
     def stop(self) -> None:
         """Drain and end; raises what the worker failed with."""
         if self.is_alive() and self._worker is not None:
-            self._loop.call_soon_threadsafe(self._worker.stop)
+            with suppress(RuntimeError):  # the loop is closed: the worker has ended by itself
+                self._loop.call_soon_threadsafe(self._worker.stop)
         self.join()
         if self._failed is not None:
             raise self._failed

@@ -14,11 +14,11 @@ from settled.domain.identity import Identity, Principal
 from settled.domain.journal.port import Installation
 from settled.domain.keys import Keys
 from settled.domain.kind import Kind
+from settled.domain.kinds import Kinds
 from settled.domain.operation.operation import Operation
 from settled.domain.params import Params, parse
 from settled.processes.joiner import Joiner
 from settled.processes.ledger import Ledger
-from settled.processes.operations import Kinds
 from settled.projections.approval_request import ApprovalRequest
 from settled.projections.operation_view import OperationView, view_of
 
@@ -44,7 +44,7 @@ class Commanding:
     def _request(
         self, kind: Kind[P] | str, operation_id: str, params: Given, by: Principal
     ) -> tuple[Kind[Any], Identity, Any]:
-        declared = self._kinds[name_of(kind)]
+        declared = self._kinds.named(kind)
         identity = Identity(by.tenant, declared.name, operation_id)
         return declared, identity, parse(declared.params, params)
 

@@ -8,14 +8,14 @@ from typing import Any
 
 from settled.commanding import Commanding, Given, P, missing, name_of
 from settled.domain.approval import Requirement
-from settled.domain.errors import EffectPossible, NotPossible
+from settled.domain.errors import EffectPossible
 from settled.domain.identity import Identity, Principal, provider_key
 from settled.domain.kind import Kind
 from settled.domain.operation import deciding
 from settled.domain.operation import events as ev
 from settled.domain.operation.operation import Operation
-from settled.domain.params import parse, thaw
-from settled.projections.approval_request import ApprovalRequest, request_of
+from settled.domain.params import parse
+from settled.projections.approval_request import ApprovalRequest, asked_today, request_of
 from settled.projections.operation_view import OperationView, view_of
 
 
@@ -51,15 +51,16 @@ class Deciding(Commanding):
         Raises NotFound; NotPossible for what was intended without a proposal.
         """
         identity = Identity(by.tenant, name_of(kind), operation_id)
-        return request_of(self._load(identity), self._kinds[identity.kind])
+        return request_of(self._load(identity), self._kinds)
 
     def revise(
         self, operation: OperationView | Identity, params: Given, *, by: Principal
     ) -> OperationView:
         """Give a proposal new terms under its next version; it needs a new decision.
 
-        Whoever revises it counts as an author of it. Raises EffectPossible once anything may have
-        been sent.
+        Whoever revises it counts as an author of it. The terms are those of the newest version of
+        its kind, so this is also how what was never sent moves to it. Raises EffectPossible once
+        anything may have been sent.
         """
         identity = self._identity(operation, by)
         declared = self._kinds[identity.kind]
@@ -175,13 +176,7 @@ class Deciding(Commanding):
         return view_of(machine)
 
     def _asked(self, machine: Operation) -> Requirement:
-        """Return what was recorded as asked for it, or what today's policy asks."""
-        if machine.requirement is not None:
-            return machine.requirement
-        declared = self._kinds[machine.kind]
-        if machine.terms.params is None:
-            raise NotPossible(f"The details of {machine.label} are erased: nothing is decided now.")
-        return declared.policy.asks(thaw(declared.params, machine.terms.params.encode()))
+        return machine.requirement or asked_today(machine, self._kinds)
 
     def _first_key(self, identity: Identity) -> str:
         return provider_key(self._installation.id, identity, 1)

@@ -56,6 +56,7 @@ class Operations(Deciding):
     ) -> OperationView:
         """Make an operation durable, to be performed once. The same call again returns the same.
 
+        `kind` is a name, for the newest version declared here, or the declaration of one version.
         `params` is an instance of the kind's model, a mapping or JSON. `origin` keeps other
         identifiers of the request beside the identity. With `connection`, a psycopg or sqlite3
         connection in an open transaction, the intent commits or rolls back with it; make it the
@@ -96,8 +97,7 @@ class Operations(Deciding):
         Nothing is sent or decided: it is read from the records. Raises NotFound.
         """
         identity = self._identity(operation, by)
-        kind = self._kinds.by_name.get(identity.kind)
-        told = why_now(self._ledger.journal, self._ledger.mapper, identity, kind)
+        told = why_now(self._ledger.journal, self._ledger.mapper, identity, self._kinds)
         if told is None:
             raise missing(identity)
         return told
@@ -262,14 +262,14 @@ class Operations(Deciding):
         """
         identity = self._identity(operation, by)
         self._must_be_operator(by, "reissue an operation")
-        if self._kinds[identity.kind].needs_approval:
-            raise PermissionDenied(
-                f"A {identity.kind} needs an approval, and reissuing asks for none.",
-                hint="Propose a new operation instead.",
-            )
         stamp = self._stamp(by)
 
         def command(machine: Operation) -> None:
+            if self._kinds.of_operation(machine).needs_approval:
+                raise PermissionDenied(
+                    f"A {identity.kind} needs an approval, and reissuing asks for none.",
+                    hint="Propose a new operation instead.",
+                )
             generation = machine.generation + 1
             machine.record(
                 ev.Reissued,
@@ -295,9 +295,8 @@ class Operations(Deciding):
         """
         identity = self._identity(operation, by)
         self._must_be_operator(by, "purge an operation")
-        kind = self._kinds[identity.kind]
         stamp = self._stamp(by)
-        purged = purge(self._ledger, identity, kind, stamp, reason)
+        purged = purge(self._ledger, identity, self._kinds, stamp, reason)
         if purged is None:
             raise missing(identity)
         return view_of(purged)

@@ -6,7 +6,7 @@ it. Every method may raise StoreUnavailable; none of them retries a write by its
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Collection, Mapping, Sequence
 from dataclasses import dataclass
 from datetime import datetime
 from typing import Any, Protocol
@@ -62,13 +62,17 @@ class GuardRow:
 
 @dataclass(frozen=True, slots=True)
 class WorkerRow:
-    """A worker as the others see it. `lapsed` by the database's clock, never by the reader's."""
+    """A worker as the others see it. `lapsed` by the database's clock, never by the reader's.
+
+    `serves` are the routes that it said it serves: see `settled.domain.route`.
+    """
 
     epoch: int
     name: str
     started_at: datetime
     lease_until: datetime
     lapsed: bool
+    serves: tuple[str, ...] = ()
 
 
 @dataclass(frozen=True, slots=True)
@@ -141,18 +145,29 @@ class Committer(Protocol):
         """
         ...
 
-    def claim(self, *, epoch: int, kinds: Sequence[str], want: int, reader: int) -> list[AgendaRow]:
+    def claim(
+        self,
+        *,
+        epoch: int,
+        kinds: Sequence[str],
+        want: int,
+        reader: int,
+        leave: Collection[UUID] = (),
+    ) -> list[AgendaRow]:
         """Take due rows for a worker, fair over lanes, in one statement.
 
-        Rows of lapsed owners come first, whatever their due time; a row taken too often without
-        progress is parked instead and returned with `parked_at`.
+        `kinds` are the routes that it serves (`settled.domain.route`), `leave` streams that it
+        cannot read and leaves to others. Rows of lapsed owners come first, whatever their due time;
+        a row taken too often without progress is parked instead and returned with `parked_at`.
         """
         ...
 
-    def release(self, *, epoch: int, rows: Sequence[AgendaRow]) -> None:
+    def release(self, *, epoch: int, rows: Sequence[AgendaRow], counted: bool = True) -> None:
         """Free rows that were taken and on which nothing was appended; their takes stay counted.
 
-        Only rows that `epoch` still owns at the version it took them at are touched.
+        Without `counted` the last take is taken back: who cannot read a stream says nothing about
+        whether others make progress on it. Only rows that `epoch` still owns at the version it took
+        them at are touched.
         """
         ...
 
@@ -200,6 +215,7 @@ class Journal(Protocol):
         tenant: str | None = None,
         *,
         kind: str | None = None,
+        lane: str | None = None,
         states: Sequence[str] = (),
         overdue_at: datetime | None = None,
         parked: bool | None = None,
@@ -229,12 +245,16 @@ class Journal(Protocol):
         """Return every lane and whether it is paused."""
         ...
 
+    def open_lanes(self) -> list[str]:
+        """Return the lanes in which something is open, in order: due now or later, or parked."""
+        ...
+
     def pause(self, lane: str, paused: bool) -> None:
         """Stop or resume claims on a lane, over all workers."""
         ...
 
-    def enrol(self, name: str, lease_seconds: float) -> Membership:
-        """Register a worker."""
+    def enrol(self, name: str, lease_seconds: float, serves: Sequence[str] = ()) -> Membership:
+        """Register a worker, with the routes that it serves."""
         ...
 
     def watch(self, changed: Callable[[], None]) -> Watch:

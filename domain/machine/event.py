@@ -131,6 +131,11 @@ def bind(topics: Mapping[str, Any]) -> None:
     _MACHINES.update(topics)
 
 
+def machine_kinds() -> frozenset[str]:
+    """Return what the streams of every declared machine are called, unless they say otherwise."""
+    return frozenset(machine.LIFECYCLE.name for machine in _MACHINES.values())
+
+
 def machine_class(event: Event) -> Any:
     """Return the aggregate class that an event belongs to."""
     try:

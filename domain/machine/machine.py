@@ -134,7 +134,10 @@ class StateMachine(BaseAggregate[UUID]):
 
     @property
     def lane(self) -> str:
-        """The lane in which the stream waits for a worker: tenant/kind/what it is served by."""
+        """The lane in which the stream waits for a worker: tenant/kind/what it is served by.
+
+        See `settled.domain.route` for how a worker says what it serves.
+        """
         return f"{self.tenant}/{self.kind}/-"
 
     @property

@@ -21,7 +21,7 @@ from settled.domain.machine.event import Event
 from settled.domain.operation.evidence import admit
 from settled.domain.operation.judgement import OWNER_GONE, SHUT_DOWN, conclude
 from settled.domain.operation.operation import Operation
-from settled.domain.params import Params, thaw
+from settled.domain.params import Params, model_of_version, thaw
 from settled.domain.provider import Answered, Echo, Finding, Via
 from settled.domain.recovery import StepKind, recover
 from settled.domain.recovery_rules import rule_named
@@ -273,7 +273,8 @@ def _echoes(
     contract = kind.provider.contract
     receipt = _field(recorded[0], "receipt")
     if receipt is not None and operation.terms.params is not None:
-        params: Params = thaw(kind.params, operation.terms.params.encode())
+        model = model_of_version(kind.params, operation.terms.params_version)
+        params: Params = thaw(model, operation.terms.params.encode())
         intended = {name: getattr(params, name) for name in type(params).model_fields}
         echo, differs = compare(contract.echo, receipt, intended)
         if echo is not Echo.NONE:

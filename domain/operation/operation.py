@@ -159,8 +159,9 @@ class Operation(StateMachine):
 
     @property
     def lane(self) -> str:
-        """The lane in which it waits: tenant/kind/provider."""
-        return f"{self.tenant}/{self.kind}/{self.terms.provider}"
+        """The lane in which it waits: tenant/kind@version/provider. See `settled.domain.route`."""
+        terms = self.terms
+        return f"{self.tenant}/{self.kind}@{terms.kind_version}/{terms.provider}"
 
     @property
     def priority(self) -> int:

@@ -278,6 +278,81 @@ class ClaimRules(JournalRules):
         assert (_head(journal, kept).owner, _head(journal, kept).takes) == (None, 1)
         assert _head(journal, changed).owner == worker.epoch
 
+    def test_a_worker_is_given_its_versions_and_providers_alone(
+        self, journal: Journal, committer: Committer, worker: Membership
+    ) -> None:
+        """Old work waits for code that knows it, and new work is kept from old code."""
+        lanes = ["refund@1/stripe", "refund@2/stripe", "refund@2/adyen", "tab/-", "tab/counter"]
+        commit(committer, *(_due(route, f"acme/{route}") for route in lanes))
+        with self.enrolled(journal) as newer:
+            new = ("refund@2/stripe", "tab")
+            taken = sorted(_names(self.take(committer, newer, kinds=new)))
+            assert taken == ["refund@2/stripe", "tab/-", "tab/counter"]
+            assert self.take(committer, newer, kinds=("refund", "refund@20/stripe")) == []
+        (left,) = self.take(committer, worker, kinds=("refund@1/stripe",))
+        assert left.identity == "refund@1/stripe"
+
+    def test_what_a_lapsed_owner_left_goes_to_its_version_too(
+        self, journal: Journal, committer: Committer, worker: Membership
+    ) -> None:
+        """Taking over is claiming: new code must not finish what old code has begun."""
+        unit = _due("old", "acme/refund@1/stripe")
+        commit(committer, unit)
+        with self.enrolled(journal) as gone:
+            self.take(committer, gone, kinds=("refund@1/stripe",))
+        assert self.take(committer, worker, kinds=("refund@2/stripe",)) == []
+        (row,) = self.take(committer, worker, kinds=("refund@1/stripe",))
+        assert (row.stream, row.owner) == (stream_of(unit), worker.epoch)
+
+    def test_what_a_worker_leaves_is_not_given_to_it(
+        self, journal: Journal, committer: Committer, worker: Membership
+    ) -> None:
+        """It cannot read these streams; others can, also where they are another's leavings."""
+        held, free, other = _due("held"), _due("free"), _due("other")
+        commit(committer, held, free, other)
+        leave = {stream_of(held), stream_of(free)}
+        with self.enrolled(journal) as gone:
+            self.take(committer, gone, want=3)
+            rows = [_head(journal, free), _head(journal, other)]
+            committer.release(epoch=gone.epoch, rows=rows)
+        assert _head(journal, held).owner == gone.epoch
+        taken = committer.claim(epoch=worker.epoch, kinds=["refund"], want=9, reader=1, leave=leave)
+        assert _names(taken) == ["other"]
+        with self.enrolled(journal) as able:
+            assert sorted(_names(self.take(committer, able))) == ["free", "held"]
+
+    def test_a_release_that_does_not_count_takes_the_take_back(
+        self, journal: Journal, committer: Committer, worker: Membership
+    ) -> None:
+        """However often somebody meets what it cannot read, it is parked for nobody."""
+        unit = _due("row")
+        commit(committer, unit)
+        for _ in range(9):
+            (row,) = self.take(committer, worker)
+            assert (row.takes, row.parked_at) == (1, None)
+            committer.release(epoch=worker.epoch, rows=[row], counted=False)
+        free = _head(journal, unit)
+        assert (free.owner, free.takes, free.parked_at) == (None, 0, None)
+
+    def test_lanes_are_open_while_anything_in_them_is(
+        self, journal: Journal, committer: Committer, worker: Membership
+    ) -> None:
+        """Due or not, taken or parked: what is open is what somebody has to know."""
+        named = ("later", "taken", "parked", "settled")
+        units = {name: _due(name, f"acme/{name}@1/stripe") for name in named}
+        later = _due("later", "acme/later@1/stripe", due_at=LATER)
+        commit(committer, later, *(units[name] for name in named[1:]))
+        self.take(committer, worker, kinds=("taken@1/stripe",))
+        for _ in range(6):
+            rows = self.take(committer, worker, kinds=("parked@1/stripe",))
+            committer.release(epoch=worker.epoch, rows=rows)
+        over = a_head(identity="settled", lane="acme/settled@1/stripe", due_at=None)
+        commit(committer, a_unit(a_change(stream_of(units["settled"]), 1, head=over)))
+        assert journal.heads(parked=True) != []
+        assert journal.open_lanes() == [f"acme/{name}@1/stripe" for name in sorted(named[:3])]
+        (row,) = journal.heads(lane="acme/taken@1/stripe")
+        assert (row.identity, row.owner) == ("taken", worker.epoch)
+
     def test_the_doctor_says_when_nobody_works(self, journal: Journal) -> None:
         """Due rows then wait without an error anywhere."""
         assert "workers" in {diagnosis.subject for diagnosis in journal.examine()}

@@ -132,11 +132,12 @@ class WorkerRules(JournalRules):
         assert epochs == sorted(set(epochs))
 
     def test_a_worker_is_seen_until_it_leaves(self, journal: Journal) -> None:
-        """With its name and its lease, by the store's clock."""
+        """With its name, what it serves and its lease, by the store's clock."""
         before = journal.time()
-        membership = journal.enrol("worker-1", 60)
+        membership = journal.enrol("worker-1", 60, ["refund@2/stripe", "tab"])
         (row,) = journal.workers()
         assert (row.epoch, row.name, row.lapsed) == (membership.epoch, "worker-1", False)
+        assert row.serves == ("refund@2/stripe", "tab")
         assert before <= row.started_at <= journal.time() < row.lease_until
         assert membership.renew()
         assert journal.workers()[0].lease_until > row.lease_until

@@ -6,7 +6,7 @@ The conformance suite runs on it, so that what the simulation finds out holds fo
 
 from __future__ import annotations
 
-from collections.abc import Callable, Generator, Mapping, Sequence
+from collections.abc import Callable, Collection, Generator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import replace
 from datetime import datetime, timedelta
@@ -141,6 +141,7 @@ class MemoryJournal:
         tenant: str | None = None,
         *,
         kind: str | None = None,
+        lane: str | None = None,
         states: Sequence[str] = (),
         overdue_at: datetime | None = None,
         parked: bool | None = None,
@@ -154,6 +155,7 @@ class MemoryJournal:
                 for row in tables.heads.values()
                 if (tenant is None or row.tenant == tenant)
                 and (kind is None or row.kind == kind)
+                and (lane is None or row.lane == lane)
                 and (not states or row.state in states)
                 and (overdue_at is None or (row.due_at is not None and row.due_at <= overdue_at))
                 and (parked is None or (row.parked_at is not None) == parked)
@@ -191,13 +193,20 @@ class MemoryJournal:
         with self.reading() as tables:
             return dict(sorted(tables.lanes.items()))
 
+    def open_lanes(self) -> list[str]:
+        """Return the lanes in which something is open, in order: due now or later, or parked."""
+        with self.reading() as tables:
+            return sorted({row.lane for row in tables.heads.values() if row.due_at is not None})
+
     def pause(self, lane: str, paused: bool) -> None:
         """Stop or resume claims on a lane, over all workers."""
         with self.writing() as tables:
             tables.lanes[lane] = paused
 
-    def enrol(self, name: str, lease_seconds: float) -> MemoryMembership:
-        """Register a worker."""
+    def enrol(
+        self, name: str, lease_seconds: float, serves: Sequence[str] = ()
+    ) -> MemoryMembership:
+        """Register a worker, with the routes that it serves."""
         if not lease_seconds > 0:
             raise InvalidInput(f"A lease of {lease_seconds} s ends before it begins.")
         with self.writing() as tables:
@@ -209,6 +218,7 @@ class MemoryJournal:
                 self._store.now(tables),
                 lease_seconds,
                 self._store.clock.monotonic() + lease_seconds,
+                tuple(serves),
             )
             tables.workers[place.epoch] = place
         membership = MemoryMembership(self, self._store, place)
@@ -232,6 +242,7 @@ class MemoryJournal:
                     place.started_at,
                     now + timedelta(seconds=place.lease_until - since),
                     self._store.lapsed(place),
+                    place.serves,
                 )
                 for place in tables.workers.values()
                 if place.lease_until > 0 or place.epoch in owners
@@ -287,17 +298,30 @@ class MemoryCommitter:
         self._journal.check()
         return commit_group(self._attempt, units, _POISON)
 
-    def claim(self, *, epoch: int, kinds: Sequence[str], want: int, reader: int) -> list[AgendaRow]:
+    def claim(
+        self,
+        *,
+        epoch: int,
+        kinds: Sequence[str],
+        want: int,
+        reader: int,
+        leave: Collection[UUID] = (),
+    ) -> list[AgendaRow]:
         """Take due rows for a worker, fair over lanes."""
         with self._journal.writing() as tables:
             return self._claims.take(
-                tables, epoch=epoch, kinds=frozenset(kinds), want=want, reader=reader
+                tables,
+                epoch=epoch,
+                kinds=frozenset(kinds),
+                want=want,
+                reader=reader,
+                leave=leave,
             )
 
-    def release(self, *, epoch: int, rows: Sequence[AgendaRow]) -> None:
+    def release(self, *, epoch: int, rows: Sequence[AgendaRow], counted: bool = True) -> None:
         """Free rows that were taken and on which nothing was appended."""
         with self._journal.writing() as tables:
-            release(tables, epoch, rows)
+            release(tables, epoch, rows, counted)
 
     def close(self) -> None:
         """Do nothing: there is no connection."""

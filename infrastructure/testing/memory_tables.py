@@ -7,7 +7,7 @@ written for a loser, and rows are claimed in the same order.
 from __future__ import annotations
 
 import threading
-from collections.abc import Callable, Generator, Iterable, Iterator, Sequence
+from collections.abc import Callable, Collection, Generator, Iterable, Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, field, replace
 from datetime import UTC, datetime
@@ -25,7 +25,8 @@ from settled.domain.journal.judge import (
 )
 from settled.domain.journal.port import AgendaRow, GuardRow, Installation
 from settled.domain.journal.unit import Answer, Change, Committed, RecordedEvent, Unit
-from settled.infrastructure.journal.sqlite.claims import TAKES_LIMIT, kind_of
+from settled.domain.route import serves
+from settled.infrastructure.journal.sqlite.claims import TAKES_LIMIT
 
 LANE_CAP = 8
 """How many rows one lane gives in a round, so that a long lane does not starve the others."""
@@ -49,6 +50,7 @@ class WorkerPlace:
     started_at: datetime
     lease_seconds: float
     lease_until: float
+    serves: tuple[str, ...] = ()
     locked: bool = True
 
 
@@ -291,7 +293,14 @@ class Claims:
         self._next_lane = ""
 
     def take(
-        self, tables: Tables, *, epoch: int, kinds: frozenset[str], want: int, reader: int
+        self,
+        tables: Tables,
+        *,
+        epoch: int,
+        kinds: frozenset[str],
+        want: int,
+        reader: int,
+        leave: Collection[UUID] = (),
     ) -> list[AgendaRow]:
         """Take up to `want` rows; nothing for a worker whose own lease has ended."""
         lapsed = self._store.lapsed_epochs(tables)
@@ -299,7 +308,11 @@ class Claims:
             return []
         lanes = self._lanes(tables, kinds)
         now = self._store.now(tables)
-        rows = [r for r in tables.heads.values() if r.due_at is not None and r.min_reader <= reader]
+        rows = [
+            row
+            for row in tables.heads.values()
+            if row.due_at is not None and row.min_reader <= reader and row.stream not in leave
+        ]
         found = _left_behind(rows, lapsed, lanes)[:want]
         free = list(_free(rows, lanes, now, want - len(found)))
         if free:
@@ -309,7 +322,7 @@ class Claims:
     def _lanes(self, tables: Tables, kinds: frozenset[str]) -> list[str]:
         """Return the open lanes of these kinds, from the one behind the last served on."""
         lanes = sorted(
-            lane for lane, paused in tables.lanes.items() if not paused and kind_of(lane) in kinds
+            lane for lane, paused in tables.lanes.items() if not paused and serves(lane, kinds)
         )
         behind = [lane for lane in lanes if lane >= self._next_lane]
         return behind + lanes[: len(lanes) - len(behind)]
@@ -357,10 +370,11 @@ def _taken(tables: Tables, row: AgendaRow, epoch: int, now: datetime) -> AgendaR
     return taken
 
 
-def release(tables: Tables, epoch: int, rows: Sequence[AgendaRow]) -> None:
-    """Free the rows that the worker still owns as it took them; their takes stay counted."""
+def release(tables: Tables, epoch: int, rows: Sequence[AgendaRow], counted: bool) -> None:
+    """Free the rows that the worker still owns as it took them."""
     for row in rows:
         key = row.tenant, row.stream
         now = tables.heads.get(key)
         if now is not None and now.owner == epoch and now.version == row.version:
-            tables.heads[key] = replace(now, owner=None)
+            takes = max(now.takes - (not counted), 0)
+            tables.heads[key] = replace(now, owner=None, takes=takes)

@@ -2,8 +2,23 @@
 
 from __future__ import annotations
 
+from contextlib import closing
+
 from settled.infrastructure.journal.opening import is_sqlite, sqlite_path
 from settled.projections.projector import Views
+
+
+def has_views(url: str) -> bool:
+    """Say whether the journal that a URL names has a store of views yet. Makes nothing."""
+    if is_sqlite(url):
+        path = sqlite_path(url)
+        return path.with_name(path.name + ".views").exists()
+    from settled.infrastructure.journal.postgres.address import Address
+
+    schema = f"{Address.of(url).schema}_views"
+    with closing(Address.of(url).connect({})) as connection:
+        found = connection.execute("SELECT to_regnamespace(%s) IS NOT NULL", (schema,)).fetchone()
+    return found == (True,)
 
 
 def open_views(url: str) -> Views:

@@ -116,7 +116,14 @@ def _planned_scans(found: Agenda) -> int:
     lanes = [f"tenant-{n}/refund/function" for n in range(_SMALL_TENANTS + 1)]
     never = [datetime(1, 1, 1, tzinfo=UTC)] * len(lanes)
     arguments = {"lane": lanes, "floor_0": never, "floor_1": never, "floor_2": never}
-    limits = {"epoch": 1, "want": WANT, "cap": WANT, "takes": 1_000, "reader": READER}
+    limits: dict[str, object] = {
+        "epoch": 1,
+        "leave": [],
+        "want": WANT,
+        "cap": WANT,
+        "takes": 1_000,
+        "reader": READER,
+    }
     with closing(address.connect({})) as connection:
         plan = [line for (line,) in connection.execute(text, {**arguments, **limits})]
     assert any("agenda_free" in line for line in plan), plan

@@ -82,8 +82,10 @@ def locate(journal: Journal, tenant: str, operation_id: str, kind: str | None) -
 
 def kinds_of(journal: Journal, tenant: str | None = None) -> list[str]:
     """Return the kinds of which a tenant, or anybody, ever had a stream: each made a lane."""
-    lanes = [lane.split("/") for lane in journal.lanes()]
-    return sorted({kind for owner, kind, *_ in lanes if tenant in (None, owner)})
+    from settled.domain.route import Route
+
+    lanes = [lane for lane in journal.lanes() if tenant in (None, lane.partition("/")[0])]
+    return sorted({Route.of_lane(lane).kind for lane in lanes})
 
 
 def open_kinds(journal: Journal) -> list[str]:

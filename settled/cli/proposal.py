@@ -39,8 +39,8 @@ def proposal(
     from settled.cli.loading import load_kinds
     from settled.domain.journal.mapper import EventMapper
     from settled.domain.keys import DerivedKeys
+    from settled.domain.kinds import Kinds
     from settled.domain.operation.operation import Operation
-    from settled.processes.operations import Kinds
     from settled.projections.approval_request import request_of
 
     declared = Kinds.of(load_kinds(kinds_from))
@@ -50,7 +50,7 @@ def proposal(
         records = journal.events(tenant, Operation.stream(identity))
         operation = EventMapper(DerivedKeys(journal.installation().secret)).fold(records)
     assert isinstance(operation, Operation), "the stream of an operation holds one"
-    request = request_of(operation, declared[identity.kind])
+    request = request_of(operation, declared)
     if as_json:
         print_json(document_of(request))
     else:

@@ -104,8 +104,8 @@ def _what_if(
     from settled.cli.loading import load_kinds
     from settled.domain.journal.mapper import EventMapper
     from settled.domain.keys import DerivedKeys
+    from settled.domain.kinds import Kinds
     from settled.domain.operation.operation import Operation
-    from settled.processes.operations import Kinds
     from settled.processes.replay import what_if
 
     kinds = Kinds.of(load_kinds(kinds_from))

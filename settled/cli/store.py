@@ -6,7 +6,7 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
-from settled.cli.opening import open_kinds, opened_app, opened_journal
+from settled.cli.opening import opened_app, opened_journal
 from settled.cli.options import (
     accept_unsafe_option,
     actor_option,
@@ -18,11 +18,7 @@ from settled.cli.output import ExitCode, document_of, print_json
 from settled.cli.telling import counted, due, duration
 
 if TYPE_CHECKING:
-    from settled.domain.journal.port import Journal
-
-_SHOWN_ROWS = 100
-_OVERDUE_GRACE_SECONDS = 5
-"""What has been due for less than this is about to be looked at."""
+    from settled.doctor import Examination
 
 
 @click.command()
@@ -55,21 +51,39 @@ def migrate(url: str, print_only: bool, as_json: bool) -> None:
 @click.command()
 @url_option
 @kinds_option(required=False)
+@click.option(
+    "--full", is_flag=True, help="Compare the agenda with every stream, and not with a sample."
+)
+@click.option(
+    "--retiring",
+    metavar="KIND@VERSION",
+    help="List what still needs this version of a kind, such as refund@1, and no more.",
+)
 @json_option
-def doctor(url: str, kinds_from: str | None, as_json: bool) -> int:
-    """Look for what can lose commits, and for what does not move.
+def doctor(
+    url: str, kinds_from: str | None, full: bool, retiring: str | None, as_json: bool
+) -> int:
+    """Look for what can lose commits, for what does not move, and for what nobody knows.
 
-    With --kinds it names the kinds too that have open operations and are not declared there. The
-    exit code is 1 when something was found under which commits can be lost or effects doubled.
+    With --kinds it names too what is open in kinds and versions that are not declared there, and
+    contracts whose unknowns leave every lost reply to a person. The exit code is 1 when something
+    was found that must not stay as it is: commits can be lost, the agenda is not what the log says,
+    work is open that nobody serves. With --retiring it is 1 while anything is open under that
+    version.
     """
+    if retiring is not None:
+        return _retiring(url, retiring, as_json)
+    from settled.cli.loading import load_declared
+    from settled.doctor import examine
+
+    kinds, runs = load_declared(kinds_from) if kinds_from is not None else (None, [])
     with opened_journal(url) as journal:
-        report = _examined(journal, kinds_from)
+        found = examine(url, journal, kinds, runs, full=full)
     if as_json:
-        print_json(report)
+        print_json(_document(found))
     else:
-        _print_report(report)
-    failing = any(finding["severity"] == "fail" for finding in report["findings"])
-    return ExitCode.REFUSED if failing else ExitCode.DONE
+        _print_report(found)
+    return ExitCode.REFUSED if found.failing else ExitCode.DONE
 
 
 @click.command()
@@ -107,46 +121,59 @@ def adopt(url: str, actor: str, yes: bool, accept_unsafe_store: bool, as_json: b
         )
 
 
-def _examined(journal: Journal, kinds_from: str | None) -> dict[str, Any]:
-    from datetime import timedelta
-
-    now = journal.time()
-    late = now - timedelta(seconds=_OVERDUE_GRACE_SECONDS)
-    overdue = journal.heads(overdue_at=late, limit=_SHOWN_ROWS)
-    parked = journal.heads(parked=True, limit=_SHOWN_ROWS)
-    findings = [document_of(finding) for finding in journal.examine()]
-    unread: list[str] = []
-    if kinds_from is not None:
-        from settled.cli.loading import load_kinds
-
-        declared = {kind.name for kind in load_kinds(kinds_from)}
-        unread = [name for name in open_kinds(journal) if name not in declared]
-    return {
-        "at": now,
-        "dialect": journal.dialect,
-        "findings": findings,
-        "workers": [document_of(row) for row in journal.workers()],
-        "overdue": [document_of(row) for row in overdue],
-        "parked": [document_of(row) for row in parked],
-        "kinds_not_declared": unread,
-    }
+def _document(found: Examination) -> dict[str, Any]:
+    agenda = document_of(found.agenda)
+    agenda["oddities"] = [document_of(oddity) for oddity in found.agenda.oddities]
+    document = document_of(found)
+    for name in ("findings", "workers", "overdue", "parked", "waiting", "projections"):
+        document[name] = [document_of(one) for one in document[name]]
+    document["agenda"] = agenda
+    return document
 
 
-def _print_report(report: dict[str, Any]) -> None:
-    now = report["at"]
-    for finding in report["findings"]:
-        click.echo(f"{finding['severity'].ljust(5)} {finding['subject']}: {finding['message']}")
-    for name in report["kinds_not_declared"]:
-        click.echo(f"warn  kind: {name} has open operations and is not declared in --kinds.")
-    for title, rows in (("overdue", report["overdue"]), ("parked", report["parked"])):
+def _print_report(found: Examination) -> None:
+    now = found.at
+    for finding in found.findings:
+        click.echo(f"{finding.severity.ljust(5)} {finding.subject}: {finding.message}")
+    for title, rows in (("overdue", found.overdue), ("parked", found.parked)):
         for row in rows:
-            name = f"{row['tenant']}/{row['kind']}/{row['identity']}"
-            click.echo(f"warn  {title}: {name} is {row['state']}, {due(row['due_at'], now)}")
-    for row in report["workers"]:
-        if row["lapsed"]:
-            state = f"lease over for {duration(now - row['lease_until'])}"
-        else:
-            state = f"at work for {duration(now - row['started_at'])}"
-        click.echo(f"ok    worker: {row['name']} (epoch {row['epoch']}), {state}")
-    if not report["findings"]:
-        click.echo(f"ok    store: commits are safe here ({report['dialect']})")
+            name = f"{row.tenant}/{row.kind}/{row.identity}"
+            click.echo(f"warn  {title}: {name} is {row.state}, {due(row.due_at, now)}")
+    for one in found.waiting:
+        by = f"served by {', '.join(one.by)}" if one.by else "no running worker serves it"
+        click.echo(f"ok    open: {counted(one.count, 'stream')} of {one.route}, {by}")
+    for worker in found.workers:
+        if not worker.lapsed:
+            state = f"at work for {duration(now - worker.started_at)}"
+            click.echo(f"ok    worker: {worker.name} (epoch {worker.epoch}), {state}")
+    compared = "all" if found.full else "a sample of"
+    if not found.agenda.odd_count:
+        streams = counted(found.agenda.streams, "stream")
+        click.echo(f"ok    agenda: {compared} {streams} agree with the log")
+    if not any(finding.severity == "fail" for finding in found.findings):
+        click.echo(f"ok    store: commits are safe here ({found.dialect})")
+
+
+def _retiring(url: str, text: str, as_json: bool) -> int:
+    """List what is open under one version of a kind, and which workers still serve it."""
+    from settled.domain.route import parse_versioned
+    from settled.processes.unserved import waiting_for
+
+    kind, version = parse_versioned(text)
+    with opened_journal(url) as journal:
+        blocking = waiting_for(journal, kind, version)
+        served = f"{kind}@{version}/"
+        rows = [row for row in journal.workers() if not row.lapsed]
+        workers = [row.name for row in rows if any(r.startswith(served) for r in row.serves)]
+    if as_json:
+        shown = [document_of(one) for one in blocking]
+        print_json({"retiring": text, "blocked": bool(blocking), "by": shown, "workers": workers})
+    else:
+        for one in blocking:
+            states = ", ".join(f"{count} {state}" for state, count in sorted(one.states.items()))
+            click.echo(f"open    {one.route}: {states}: {', '.join(one.named)}")
+        for name in workers:
+            click.echo(f"worker  {name} serves {text}")
+        if not blocking:
+            click.echo(f"Nothing is open under {text}: it can be retired.")
+    return ExitCode.REFUSED if blocking else ExitCode.DONE

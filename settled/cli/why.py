@@ -44,14 +44,15 @@ def why(
     from settled.cli.loading import load_kinds
     from settled.domain.journal.mapper import EventMapper
     from settled.domain.keys import DerivedKeys
+    from settled.domain.kinds import Kinds
     from settled.projections.why import why_now
 
-    declared = {one.name: one for one in load_kinds(kinds_from)} if kinds_from else {}
+    declared = Kinds.of(load_kinds(kinds_from) if kinds_from else ())
     with opened_journal(url) as journal:
         now = journal.time()
         identity = locate(journal, tenant, operation_id, kind)
         mapper = EventMapper(DerivedKeys(journal.installation().secret))
-        told = why_now(journal, mapper, identity, declared.get(identity.kind))
+        told = why_now(journal, mapper, identity, declared)
     assert told is not None, "it was found a moment ago, and streams do not end"
     if as_json:
         print_json({"at": now, **document_of(told)})

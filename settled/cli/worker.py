@@ -41,6 +41,11 @@ def _default_name() -> str:
     show_default=True,
     help="How long running calls may go on once it is told to stop.",
 )
+@click.option(
+    "--leave-to-others",
+    is_flag=True,
+    help="Start although something is open that neither these kinds nor a running worker serves.",
+)
 @click.option("--notify-command", help="Told of what is handed over: gets JSON on its input.")
 @accept_unsafe_option
 @json_option
@@ -52,6 +57,7 @@ def worker(
     lease_seconds: float,
     idle_seconds: float,
     drain_seconds: float,
+    leave_to_others: bool,
     notify_command: str | None,
     accept_unsafe_store: bool,
     as_json: bool,
@@ -60,6 +66,9 @@ def worker(
 
     The first of them lets running calls end; the second ends the process at once. One line on
     standard output says that it works; the log goes to standard error.
+
+    It does not start over work that is open in a kind, or a version of one, that neither --kinds
+    declares nor a running worker serves: nobody would ever do it.
     """
     from settled.app import App
     from settled.cli.loading import load_declared
@@ -74,6 +83,7 @@ def worker(
         lease_seconds=lease_seconds,
         idle_seconds=idle_seconds,
         drain_seconds=drain_seconds,
+        leave_to_others=leave_to_others,
     )
     kinds, runs = load_declared(kinds_from)
     with App(
@@ -86,7 +96,8 @@ def worker(
     ) as app:
         if not accept_unsafe_store:
             _refuse_unsafe(app.journal)
-        _name_unserved(app)
+        if leave_to_others:
+            _name_unserved(app)
         _work(app, settings, as_json)
 
 
@@ -124,7 +135,8 @@ def _announce(app: App, name: str, before: set[int], as_json: bool, over: thread
             break
     else:
         return
-    kinds = sorted([*app.kinds.by_name, *app.run_kinds])
+    versions = (f"{name}@{version}" for name, version in app.kinds.versions)
+    kinds = sorted([*versions, *app.run_kinds])
     if as_json:
         ready = {"ready": True, "worker": name, "pid": os.getpid(), "kinds": kinds}
         print_json(ready, one_line=True)
@@ -160,14 +172,14 @@ def _refuse_unsafe(journal: Journal) -> None:
 
 
 def _name_unserved(app: App) -> None:
-    """Name the kinds with open operations that are not declared here: they wait for others."""
+    """Name what is open and served by nobody: it waits for others to start."""
     import structlog
 
-    from settled.cli.opening import open_kinds
+    from settled.processes.unserved import unserved
 
-    unserved = [name for name in open_kinds(app.journal) if name not in app.kinds.by_name]
-    if unserved:
-        structlog.get_logger("settled.worker").warning("kinds_not_declared_here", kinds=unserved)
+    log = structlog.get_logger("settled.worker")
+    for alone in unserved(app.journal, app.served):
+        log.warning("left_for_others", route=alone.route, open=alone.count, named=alone.named)
 
 
 def _install_faults() -> None:

@@ -20,7 +20,7 @@ POSTGRESQL = frozenset({"postgresql"})
 _MODULES = (
     *("crashes", "starts", "answers", "decisions", "changes", "terms", "stalls", "outages"),
     *("clocks", "disks", "load", "copies", "permits", "contradictions", "webhooks", "groups"),
-    *("fairness", "audit", "survival", "replay", "rebuilds", "runs"),
+    *("fairness", "audit", "survival", "replay", "rebuilds", "runs", "versions"),
 )
 
 Run = Callable[[Stage], None]

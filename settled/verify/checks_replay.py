@@ -13,12 +13,12 @@ from typing import Any
 from settled.domain.contract import ProviderContract, Retention
 from settled.domain.journal.port import AgendaRow
 from settled.domain.kind import Kind
+from settled.domain.kinds import Kinds
 from settled.domain.operation.deciding_again import Decision
 from settled.domain.provider import Call, Finding, Lookup
 from settled.infrastructure.journal.opening import is_sqlite, sqlite_path
 from settled.infrastructure.journal.postgres.address import Address
 from settled.infrastructure.testing.journal_units import eventually
-from settled.processes.operations import Kinds
 from settled.processes.replay import Odd, RecordsOnly, historical, what_if
 from settled.verify.check import check
 from settled.verify.checks_fairness import commit, unit_of
@@ -40,7 +40,7 @@ def a18_a_replay_sends_nothing(stage: Stage) -> None:
     told = _command(stage, 0)
     assert (told["same"], told["events"]) == (True, report.events), told
 
-    decisions = _decisions(stage, Kinds.of(map(_watched, stage.app.kinds.by_name.values())))
+    decisions = _decisions(stage, Kinds.of(map(_watched, stage.app.kinds.versions.values())))
     assert len(decisions) > report.streams, f"only {len(decisions)} decisions"
     assert sum("OutcomeUnknown" in d.recorded[0] for d in decisions) > 50, "hardly any was unknown"
     differing = [decision for decision in decisions if decision.differs]

@@ -31,7 +31,7 @@ _LOOK_SECONDS = 0.005
 
 def main() -> None:
     """Mind the starter, put the clock wrong if that is wanted, then run `settled`."""
-    threading.Thread(target=_mind, daemon=True).start()
+    threading.Thread(target=mind, daemon=True).start()
     if wrong := os.environ.get(CLOCK_VARIABLE):
         seconds, step, file = wrong.split(" ", 2)
         _shift(float(seconds), Path(file), float(step))
@@ -40,7 +40,8 @@ def main() -> None:
     sys.exit(run(sys.argv[1:]))
 
 
-def _mind() -> None:
+def mind() -> None:
+    """Kill this process when its standard input ends: whoever started it is gone."""
     # Read without a buffer: its lock would keep the interpreter from ending while this waits.
     while os.read(sys.stdin.fileno(), 1):
         pass

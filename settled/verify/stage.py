@@ -108,15 +108,23 @@ class Stage:
         env = {**self.environment(), **(environment or {})}
         if kinds:
             env["SETTLED_KINDS"] = f"{KINDS}:{kinds}"
+            options = (*options, "--leave-to-others")
         if fault:
             env["SETTLED_FAULT"] = fault
             self.strike(fault)
-        command = [sys.executable, "-m", "settled.verify.minded", "worker", "--json"]
+        command = ["-m", "settled.verify.minded", "worker", "--json"]
         command += ["--name", name, "--idle-seconds", "0.02", "--concurrency", str(concurrency)]
+        command += ["--lease-seconds", str(lease_seconds), *options]
+        return self.start_process(name, *command, environment=env)
+
+    def start_process(
+        self, name: str, *command: str, environment: dict[str, str] | None = None
+    ) -> WorkerProcess:
+        """Start Python with this command, as a worker that is ended with the stage."""
         with self._log_file(name, len(self.workers)).open("w") as log:
             process = subprocess.Popen(
-                [*command, "--lease-seconds", str(lease_seconds), *options],
-                env=env,
+                [sys.executable, *command],
+                env=environment or self.environment(),
                 stdin=subprocess.PIPE,
                 stdout=subprocess.PIPE,
                 stderr=log,

@@ -8,6 +8,7 @@ from pathlib import Path
 import psycopg
 import pytest
 
+from settled.infrastructure.journal.migrate import migrations
 from settled.infrastructure.testing.postgres_server import PostgresServer
 from tests.cli.runner import CommandLine, Done
 
@@ -142,7 +143,8 @@ def test_a_store_without_tables(bare: CommandLine) -> None:
     printed = bare("migrate", "--print")
     assert "CREATE TABLE" in printed.out
     refused(bare("ops", "list"), 3, "StoreNotMigrated")
-    assert bare("migrate", "--json").document["applied"] == ["0001_spine"]
+    done = bare("migrate", "--json").document
+    assert done["applied"] == [step.name for step in migrations(done["dialect"])]
     assert bare("migrate", "--json").document["applied"] == []
     assert bare("ops", "list").code == 0
 

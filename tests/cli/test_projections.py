@@ -43,12 +43,12 @@ def running(settled_: CommandLine, *words: str) -> Generator[subprocess.Popen[st
 
 
 def status(settled_: CommandLine) -> dict[str, Any]:
-    return operations_in(settled_("projections", "status", "--json").document["projections"])
+    return named("operations", settled_("projections", "status", "--json").document["projections"])
 
 
-def operations_in(found: list[dict[str, Any]]) -> dict[str, Any]:
-    """Return what is said of the operations view; that of budgets is there too."""
-    (one,) = (one for one in found if one["name"] == "operations")
+def named(name: str, found: list[dict[str, Any]]) -> dict[str, Any]:
+    """Return what is said of one view; the others are there too."""
+    (one,) = (one for one in found if one["name"] == name)
     return one
 
 
@@ -62,12 +62,12 @@ def said(process: subprocess.Popen[str], event: str) -> None:
     raise AssertionError(f"{event} was not logged")
 
 
-def until_caught_up(settled_: CommandLine) -> dict[str, Any]:
+def until_caught_up(settled_: CommandLine, name: str = "operations") -> dict[str, Any]:
     give_up_at = elapsed_seconds() + PATIENCE_SECONDS
     while True:
         found = settled_("projections", "status", "--json").document["projections"]
         if found and not any(one["behind"] for one in found):
-            return operations_in(found)
+            return named(name, found)
         assert elapsed_seconds() < give_up_at, found
         time.sleep(0.05)
 
@@ -143,7 +143,7 @@ def test_a_decision_is_recorded_with_its_actor(settled_: CommandLine, act: str) 
         stdout=subprocess.DEVNULL,
     )
     with process:
-        found = until_caught_up(settled_)
+        found = until_caught_up(settled_, "beginnings")
         process.send_signal(signal.SIGTERM)
         assert process.wait(PATIENCE_SECONDS) == 0
     assert (found["state"], found["name"]) == ("parked", "beginnings")

@@ -43,6 +43,7 @@ PRINTED = {
     "docs/approvals.md": DECIDED,
     "docs/projections.md": VIEWED,
     "docs/runs.md": RAN,
+    "docs/versions.md": "['acme/refund@1/stripe', 'acme/refund@2/stripe']\n",
 }
 """What a document's snippets print, where it says so or leaves no doubt."""
 

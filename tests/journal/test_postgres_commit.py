@@ -190,7 +190,9 @@ def test_heads_are_found_by_an_index(
     )
     with psycopg.connect(migrated_url, autocommit=True) as connection:
         connection.execute("ANALYZE settled.agenda")
-        none: dict[str, Any] = dict.fromkeys(("tenant", "kind", "overdue_at", "parked", "after"))
+        none: dict[str, Any] = dict.fromkeys(
+            ("tenant", "kind", "lane", "overdue_at", "parked", "after")
+        )
         every: dict[str, Any] = none | {"states": (), "limit": 100} | filters
         text, values = reading.heads(**every)
         plan = connection.execute(

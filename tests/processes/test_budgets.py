@@ -11,6 +11,7 @@ import sqlite3
 import threading
 from collections.abc import Generator
 from concurrent.futures import ThreadPoolExecutor
+from contextlib import closing
 from typing import Any
 
 import psycopg
@@ -252,18 +253,11 @@ def test_only_an_operator_says_what_it_allows_and_it_is_recorded(app: settled.Ap
 def test_the_callers_rollback_reserves_nothing(app: settled.App, store_url: str) -> None:
     """The intent and its reservation are in the caller's transaction together."""
     params = {"payment": "payment-7", "amount": Money("60.00", "USD")}
-    connection = (
-        sqlite3.connect(sqlite_path(store_url), isolation_level=None)
-        if store_url.startswith("sqlite")
-        else psycopg.connect(store_url)
-    )
-    for end in (b"ROLLBACK", b"COMMIT"):
-        if isinstance(connection, sqlite3.Connection):
-            connection.execute("BEGIN IMMEDIATE")
-        app.operations.intend("refund", "refund-1", params, by=AGENT, connection=connection)
-        connection.execute(end.decode() if isinstance(connection, sqlite3.Connection) else end)  # type: ignore[arg-type]
-        assert held(app) == ((0, 0) if end == b"ROLLBACK" else (6000, 0))
-    connection.close()
+    for end, reserved in (("rollback", 0), ("commit", 6000)):
+        with closing(_begun(store_url)) as connection:
+            app.operations.intend("refund", "refund-1", params, by=AGENT, connection=connection)
+            getattr(connection, end)()
+        assert held(app) == (reserved, 0)
 
 
 def test_many_at_once_never_overspend(app: settled.App, provider: Provider) -> None:
@@ -292,6 +286,15 @@ def test_many_at_once_never_overspend(app: settled.App, provider: Provider) -> N
     assert refused and begun
     assert sum(amount.minor for amount in provider.performed) <= 10000
     assert held(app) == in_streams(app)
+
+
+def _begun(store_url: str) -> sqlite3.Connection | psycopg.Connection[Any]:
+    """Return a connection of the caller's own, in an open transaction."""
+    if not store_url.startswith("sqlite"):
+        return psycopg.connect(store_url)
+    connection = sqlite3.connect(sqlite_path(store_url), isolation_level=None)
+    connection.execute("BEGIN IMMEDIATE")
+    return connection
 
 
 def in_streams(app: settled.App) -> tuple[int, int]:

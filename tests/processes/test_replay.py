@@ -22,6 +22,7 @@ from settled.domain.journal.mapper import EventMapper
 from settled.domain.journal.port import AgendaRow, Journal
 from settled.domain.keys import DerivedKeys
 from settled.domain.kind import Kind
+from settled.domain.kinds import Kinds
 from settled.domain.machine.lifecycle import Lifecycle
 from settled.domain.operation import events as ev
 from settled.domain.operation.deciding_again import Decision
@@ -30,7 +31,6 @@ from settled.domain.operation.operation import Operation
 from settled.domain.provider import Answered
 from settled.infrastructure.seeding import seed
 from settled.processes import replay
-from settled.processes.operations import Kinds
 from settled.processes.replay import Odd, Oddity, RecordsOnly, historical, what_if
 from tests.audit.raw import Intruder
 from tests.projections.test_why import NoProvider, kind

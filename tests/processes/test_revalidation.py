@@ -20,6 +20,7 @@ from settled.domain.clock import Stamp
 from settled.domain.errors import DecisionRefused
 from settled.domain.identity import Identity, Principal, provider_key
 from settled.domain.keys import DerivedKeys
+from settled.domain.kinds import Kinds
 from settled.domain.operation import deciding
 from settled.domain.operation import events as ev
 from settled.domain.operation.operation import Operation, fields, propose
@@ -29,7 +30,7 @@ from settled.infrastructure.testing.manual_clock import START, ManualClock
 from settled.processes import revalidation
 from settled.processes.dispatcher import Dispatcher
 from settled.processes.manager import Work
-from settled.processes.operations import PAUSE_SECONDS, Desk, Kinds
+from settled.processes.operations import PAUSE_SECONDS, Desk
 from settled.processes.revalidation import NoAnswer, Revalidation
 from settled.processes.runner import ShutDown
 from settled.testing import given, happened

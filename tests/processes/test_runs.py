@@ -519,7 +519,7 @@ def test_refusals_name_what_is_wrong(store_url: str, play: Play) -> None:
         stage.start(input="another")
     with pytest.raises(InvalidKind, match="Two kinds are called refund"):
         App(store_url, kinds=[refund], runs=[RunKind("refund", support)])
-    assert BudgetExceeded.code == 211
+    assert BudgetExceeded.code == 206
 
 
 def test_calls_side_by_side(play: Play) -> None:

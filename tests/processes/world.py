@@ -20,6 +20,7 @@ from settled.domain.journal.mapper import EventMapper
 from settled.domain.journal.unit import RecordedEvent
 from settled.domain.keys import DerivedKeys
 from settled.domain.kind import Kind
+from settled.domain.kinds import Kinds
 from settled.domain.machine.machine import StateMachine
 from settled.domain.money import Money
 from settled.domain.notifier import Notice
@@ -32,7 +33,7 @@ from settled.processes.dispatcher import Dispatcher
 from settled.processes.escalation import Escalation
 from settled.processes.expiry import Expiry
 from settled.processes.manager import Perform, Position, ProcessManager, Record, Rest
-from settled.processes.operations import Desk, Kinds
+from settled.processes.operations import Desk
 from settled.processes.reconciler import Reconciler
 
 INSTALLATION = UUID(int=7)

@@ -254,7 +254,7 @@ def test_a_row_that_is_parked_or_paused_says_what_lets_it_go_on() -> None:
     assert "taken 5 times without progress" in parked.next and "ops unpark" in parked.next
     assert parked.next_at is None
     paused = explained(operation("Intended"), paused=True)
-    assert paused.next == "nothing, while the lane acme/refund/psp.example is paused"
+    assert paused.next == "nothing, while the lane acme/refund@1/psp.example is paused"
 
 
 @pytest.mark.parametrize(

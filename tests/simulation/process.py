@@ -24,6 +24,7 @@ from settled.domain.journal.port import Committer, Installation
 from settled.domain.journal.unit import Answer, Busy, Unit
 from settled.domain.keys import DerivedKeys
 from settled.domain.kind import Kind
+from settled.domain.kinds import Kinds
 from settled.domain.notifier import Notifier
 from settled.domain.operation.operation import Operation
 from settled.infrastructure.testing.manual_clock import START
@@ -37,7 +38,7 @@ from settled.processes.expiry import Expiry
 from settled.processes.joiner import Joiner
 from settled.processes.ledger import Ledger
 from settled.processes.manager import ProcessManager
-from settled.processes.operations import Desk, Kinds
+from settled.processes.operations import Desk
 from settled.processes.reconciler import Reconciler
 from settled.processes.worker import Heart, Worker, WorkerSettings
 from tests.simulation.loop import IDLE_SECONDS, SimulatedLoop
@@ -251,7 +252,7 @@ class Process:
         desk = Desk(declared, self.clock, installation.secret, self._execute)
         joiner = Joiner(desk, self.ledger)
         self.operations = Operations(self.ledger, declared, keys, installation, joiner)
-        self._served = (*declared.by_name, EVIDENCE)
+        self._served = (*declared.routes, EVIDENCE)
         self._managers: list[ProcessManager] = [
             Dispatcher(desk),
             Reconciler(desk),

@@ -5,11 +5,14 @@ from __future__ import annotations
 import time
 from bisect import bisect_right
 from collections import Counter
-from collections.abc import Sequence
+from collections.abc import Collection, Sequence
 from datetime import UTC, datetime, timedelta
+from typing import Any
+from uuid import UUID
 
 from settled.domain.journal.judge import PRIORITIES
 from settled.domain.journal.port import AgendaRow
+from settled.domain.route import serves
 from settled.infrastructure.journal.postgres.address import Connection, Row, Texts
 from settled.infrastructure.journal.postgres.group import columns, lock_order
 from settled.infrastructure.journal.postgres.rows import AGENDA
@@ -44,6 +47,7 @@ WITH me AS MATERIALIZED (
                SELECT a.* FROM {{schema}}.agenda a
                 WHERE a.owner = lapsed.epoch AND a.parked_at IS NULL
                   AND a.min_reader <= %(reader)b::int4 AND a.lane = ANY (%(lane)b::text[])
+                  AND a.stream <> ALL (%(leave)b::uuid[])
                   AND a.lane <> ALL (ARRAY(SELECT l.lane FROM {{schema}}.lane l WHERE l.paused))
                 LIMIT %(want)b::int8 FOR UPDATE SKIP LOCKED) o
         UNION ALL
@@ -60,6 +64,7 @@ WITH me AS MATERIALIZED (
                       SELECT a.* FROM {{schema}}.agenda a
                        WHERE a.lane = l.lane AND a.priority = p.priority AND a.owner IS NULL
                          AND a.parked_at IS NULL AND a.min_reader <= %(reader)b::int4
+                         AND a.stream <> ALL (%(leave)b::uuid[])
                          AND a.due_at >= p.floor AND a.due_at <= statement_timestamp()
                        ORDER BY a.due_at LIMIT %(cap)b::int8 FOR UPDATE SKIP LOCKED) f
                 LIMIT %(cap)b::int8) f
@@ -88,7 +93,8 @@ WITH mine AS MATERIALIZED (
 )
 INSERT INTO {{schema}}.agenda ({AGENDA}, shard)
 SELECT {AGENDA}, m.shard FROM mine m
-    ON CONFLICT (tenant, shard, stream) DO UPDATE SET owner = NULL"""
+    ON CONFLICT (tenant, shard, stream) DO UPDATE
+   SET owner = NULL, takes = greatest(excluded.takes - %(uncounted)b::int2, 0)"""
 
 _LANES = "SELECT lane FROM {schema}.lane ORDER BY lane"
 
@@ -133,12 +139,19 @@ class Claims:
             self._floors_at = time.monotonic() + _FLOORS_SECONDS
 
     def take(
-        self, connection: Connection, *, epoch: int, kinds: Sequence[str], want: int, reader: int
+        self,
+        connection: Connection,
+        *,
+        epoch: int,
+        kinds: Sequence[str],
+        want: int,
+        reader: int,
+        leave: Collection[UUID] = (),
     ) -> list[AgendaRow]:
         """Take rows inside the open transaction, each lane its share; then fill up what is left."""
         lanes = self._in_turn(frozenset(kinds))
         share = max(1, want // SHARES)
-        arguments = {"epoch": epoch, "reader": reader}
+        arguments: dict[str, Any] = {"epoch": epoch, "reader": reader, "leave": list(leave)}
         rows = self._run(connection, lanes, want=want, cap=share, **arguments)
         got = Counter(row.lane for row in rows)
         if 0 < len(rows) < want and (more := [lane for lane in lanes if got[lane] >= share]):
@@ -157,21 +170,24 @@ class Claims:
         found = connection.execute(self._texts[_HELD], values | {"epoch": epoch})
         return [AgendaRow(*row) for row in found]
 
-    def release(self, connection: Connection, epoch: int, rows: Sequence[AgendaRow]) -> None:
+    def release(
+        self, connection: Connection, epoch: int, rows: Sequence[AgendaRow], uncounted: int
+    ) -> None:
         """Free the rows that the worker still owns as it took them."""
         waiting = sorted(rows, key=lambda row: lock_order(row.stream))
         values = [(row.tenant, row.stream, row.version) for row in waiting]
-        arguments = columns(("tenant", "stream", "version"), values) | {"epoch": epoch}
+        arguments = columns(("tenant", "stream", "version"), values)
+        arguments |= {"epoch": epoch, "uncounted": uncounted}
         connection.execute(self._texts[RELEASE], arguments, prepare=True)
 
     def _in_turn(self, kinds: frozenset[str]) -> list[str]:
         """Return the lanes of these kinds, beginning behind the one that was served last."""
         start = bisect_right(self._lanes, self._served)
         lanes = self._lanes[start:] + self._lanes[:start]
-        return [lane for lane in lanes if lane.split("/", 2)[1] in kinds]
+        return [lane for lane in lanes if serves(lane, kinds)]
 
     def _run(
-        self, connection: Connection, lanes: list[str], *, want: int, cap: int, **more: int
+        self, connection: Connection, lanes: list[str], *, want: int, cap: int, **more: Any
     ) -> list[AgendaRow]:
         if not lanes or want < 1:
             return []

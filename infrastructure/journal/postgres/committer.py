@@ -8,7 +8,8 @@ up. The waiting form is for when an answer was lost.
 from __future__ import annotations
 
 import time
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Collection, Sequence
+from uuid import UUID
 
 import psycopg
 
@@ -56,7 +57,15 @@ class PostgresCommitter:
         """
         return commit_group(self._attempt, units, POISON)
 
-    def claim(self, *, epoch: int, kinds: Sequence[str], want: int, reader: int) -> list[AgendaRow]:
+    def claim(
+        self,
+        *,
+        epoch: int,
+        kinds: Sequence[str],
+        want: int,
+        reader: int,
+        leave: Collection[UUID] = (),
+    ) -> list[AgendaRow]:
         """Take due rows for a worker, fair over lanes. A worker without a lease gets none.
 
         Rows whose taking was not confirmed, because the connection broke just then, come with the
@@ -66,29 +75,30 @@ class PostgresCommitter:
             if self._session.lost:
                 self._session.reconnect()
             try:
-                return self._confirmed(epoch) or self._claim(epoch, kinds, want, reader)
+                return self._confirmed(epoch) or self._claim(epoch, kinds, want, reader, leave)
             except IN_THE_WAY:
                 return []  # undone as a whole: whoever holds the table is not there for ever
             finally:
                 self._session.reset()
 
-    def release(self, *, epoch: int, rows: Sequence[AgendaRow]) -> None:
+    def release(self, *, epoch: int, rows: Sequence[AgendaRow], counted: bool = True) -> None:
         """Free rows that were taken and on which nothing was appended; their takes stay counted.
 
-        Only rows that `epoch` still owns at the version it took them at are touched, so that it
-        may be done twice.
+        Without `counted` the last take is taken back. Only rows that `epoch` still owns at the
+        version it took them at are touched, so that it may be done twice.
         """
         if not rows:
             return
+        uncounted = int(not counted)
         with translating():
             if not self._session.lost:
                 try:
-                    return self._claims.release(self._session.connection, epoch, rows)
+                    return self._claims.release(self._session.connection, epoch, rows, uncounted)
                 except psycopg.Error:
                     if not self._session.lost:
                         raise
             self._session.reconnect()
-            self._claims.release(self._session.connection, epoch, rows)
+            self._claims.release(self._session.connection, epoch, rows, uncounted)
 
     def close(self) -> None:
         """Close the connection."""
@@ -167,13 +177,17 @@ class PostgresCommitter:
             self._lanes |= lanes
             self._claims.forget()
 
-    def _claim(self, epoch: int, kinds: Sequence[str], want: int, reader: int) -> list[AgendaRow]:
+    def _claim(
+        self, epoch: int, kinds: Sequence[str], want: int, reader: int, leave: Collection[UUID]
+    ) -> list[AgendaRow]:
         # A transaction around the one statement: were it to commit by itself and its answer be
         # lost, its rows would belong to a live worker that knows nothing of them.
         connection = self._session.connection
         self._claims.refresh(connection)
         connection.execute(statements.BEGIN.encode())
-        rows = self._claims.take(connection, epoch=epoch, kinds=kinds, want=want, reader=reader)
+        rows = self._claims.take(
+            connection, epoch=epoch, kinds=kinds, want=want, reader=reader, leave=leave
+        )
         try:
             connection.execute("COMMIT")
         except psycopg.Error:

@@ -167,6 +167,7 @@ class PostgresJournal:
         tenant: str | None = None,
         *,
         kind: str | None = None,
+        lane: str | None = None,
         states: Sequence[str] = (),
         overdue_at: datetime | None = None,
         parked: bool | None = None,
@@ -177,6 +178,7 @@ class PostgresJournal:
         text, values = reading.heads(
             tenant,
             kind=kind,
+            lane=lane,
             states=states,
             overdue_at=overdue_at,
             parked=parked,
@@ -212,13 +214,21 @@ class PostgresJournal:
         """Return every lane and whether it is paused."""
         return dict(self._rows(reading.LANES))
 
+    def open_lanes(self) -> list[str]:
+        """Return the lanes in which something is open, in order: due now or later, or parked."""
+        return [lane for (lane,) in self._rows(reading.OPEN_LANES)]
+
     def pause(self, lane: str, paused: bool) -> None:
         """Stop or resume claims on a lane, over all workers."""
         self._rows(reading.PAUSE, {"lane": lane, "paused": paused})
 
-    def enrol(self, name: str, lease_seconds: float) -> PostgresMembership:
-        """Register a worker."""
-        return self._track(PostgresMembership(self._address, self._texts, name, lease_seconds))
+    def enrol(
+        self, name: str, lease_seconds: float, serves: Sequence[str] = ()
+    ) -> PostgresMembership:
+        """Register a worker, with the routes that it serves."""
+        return self._track(
+            PostgresMembership(self._address, self._texts, name, lease_seconds, serves)
+        )
 
     def watch(self, changed: Callable[[], None]) -> Listener:
         """Call `changed` soon after something may have become due, from a thread of its own."""
@@ -228,7 +238,11 @@ class PostgresJournal:
 
     def workers(self) -> list[WorkerRow]:
         """Return the registered workers, also those that lapsed and still own rows."""
-        return [WorkerRow(*row) for row in self._rows(reading.WORKERS)]
+        found = self._rows(reading.WORKERS)
+        return [
+            WorkerRow(epoch, name, started_at, until, lapsed, tuple(serves))
+            for epoch, name, started_at, until, lapsed, serves in found
+        ]
 
     def time(self) -> datetime:
         """Return the database server's time."""

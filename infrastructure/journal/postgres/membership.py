@@ -23,9 +23,11 @@ GRACE_SECONDS = 0.3
 _SETTINGS = {"lock_timeout": "2s", "statement_timeout": "10s"}
 
 _ENROL = """
-INSERT INTO {schema}.worker (name, started_at, lease_seconds, lease_until, server_started_at)
+INSERT INTO {schema}.worker
+       (name, started_at, lease_seconds, lease_until, server_started_at, serves)
 VALUES (%(name)b::text, clock_timestamp(), %(lease)b::float8,
-        clock_timestamp() + %(lease)b::float8 * interval '1 second', pg_postmaster_start_time())
+        clock_timestamp() + %(lease)b::float8 * interval '1 second', pg_postmaster_start_time(),
+        %(serves)b::text[])
 RETURNING epoch"""
 
 _LOCK = """
@@ -83,7 +85,14 @@ RETURNING epoch"""
 class PostgresMembership:
     """One worker's place. It has a connection of its own, direct to the server."""
 
-    def __init__(self, address: Address, texts: Texts, name: str, lease_seconds: float) -> None:
+    def __init__(
+        self,
+        address: Address,
+        texts: Texts,
+        name: str,
+        lease_seconds: float,
+        serves: Sequence[str] = (),
+    ) -> None:
         self._address = address
         self._texts = texts
         self._missing: dict[int, float] = {}
@@ -91,7 +100,7 @@ class PostgresMembership:
         self._closed = False
         self._connection = self._address.connect(_SETTINGS)
         try:
-            self._enrol(name, lease_seconds)
+            self._enrol({"name": name, "lease": lease_seconds, "serves": list(serves)})
         except BaseException:
             self._connection.close()
             raise
@@ -141,10 +150,10 @@ class PostgresMembership:
         self._closed = True
         self._connection.close()
 
-    def _enrol(self, name: str, lease_seconds: float) -> None:
+    def _enrol(self, values: dict[str, Any]) -> None:
         # In one transaction, so that nobody sees a worker that has no lock yet.
         with translating(), self._connection.transaction():
-            row = self._one(_ENROL, {"name": name, "lease": lease_seconds})
+            row = self._one(_ENROL, values)
             assert row is not None
             self._epoch: int = row[0]
             self._locked = self._lock()

@@ -50,6 +50,16 @@ VALUES (%(tenant)b::text, %(shard)b::int2, %(key)b::text, %(ceiling)b::int8)
 
 LANES = "SELECT lane, paused FROM {schema}.lane ORDER BY lane"
 
+# Each part has an index: what waits by lane, what is owned, what is parked.
+OPEN_LANES = """
+SELECT l.lane FROM {schema}.lane l CROSS JOIN LATERAL (
+       SELECT FROM {schema}.agenda a
+        WHERE a.lane = l.lane AND a.due_at IS NOT NULL AND a.owner IS NULL AND a.parked_at IS NULL
+        LIMIT 1) a
+ UNION SELECT a.lane FROM {schema}.agenda a WHERE a.owner IS NOT NULL AND a.parked_at IS NULL
+ UNION SELECT a.lane FROM {schema}.agenda a WHERE a.parked_at IS NOT NULL AND a.due_at IS NOT NULL
+ ORDER BY lane"""
+
 PAUSE = """
 INSERT INTO {schema}.lane (lane, paused) VALUES (%(lane)b::text, %(paused)b::bool)
     ON CONFLICT (lane) DO UPDATE SET paused = excluded.paused"""
@@ -61,7 +71,7 @@ UPDATE {schema}.agenda SET parked_at = NULL, takes = 0, owner = NULL
 RETURNING stream"""
 
 WORKERS = """
-SELECT w.epoch, w.name, w.started_at, w.lease_until, w.lease_until <= clock_timestamp()
+SELECT w.epoch, w.name, w.started_at, w.lease_until, w.lease_until <= clock_timestamp(), w.serves
   FROM {schema}.worker w
  WHERE w.lease_until > clock_timestamp()
     OR EXISTS (SELECT FROM {schema}.agenda a WHERE a.owner = w.epoch AND a.parked_at IS NULL)
@@ -72,6 +82,7 @@ def heads(
     tenant: str | None,
     *,
     kind: str | None,
+    lane: str | None,
     states: Sequence[str],
     overdue_at: datetime | None,
     parked: bool | None,
@@ -91,6 +102,9 @@ def heads(
     if kind is not None:
         where.append("a.kind = %(kind)b::text")
         values["kind"] = kind
+    if lane is not None:
+        where.append("a.lane = %(lane)b::text")
+        values["lane"] = lane
     if overdue_at is not None:
         where.append("a.due_at IS NOT NULL AND a.due_at <= %(overdue_at)b::timestamptz")
         values["overdue_at"] = overdue_at

@@ -3,13 +3,15 @@
 from __future__ import annotations
 
 import sqlite3
-from collections.abc import Iterator, Sequence
-from dataclasses import replace
+from collections.abc import Collection, Iterator, Sequence
+from dataclasses import dataclass, replace
 from datetime import datetime
+from uuid import UUID
 
 from settled.domain.journal.judge import PRIORITIES
 from settled.domain.journal.port import AgendaRow
 from settled.domain.journal.unit import SHARD
+from settled.domain.route import serves
 from settled.infrastructure.journal.sqlite import host
 from settled.infrastructure.journal.sqlite.reading import store_time
 from settled.infrastructure.journal.sqlite.rows import AGENDA, agenda_of, optional_text, to_text
@@ -22,12 +24,12 @@ _LANE_CAP = 8
 
 _FREE = (
     f"SELECT {AGENDA} FROM agenda WHERE lane = ? AND priority = ? AND owner IS NULL"
-    " AND parked_at IS NULL AND due_at IS NOT NULL AND due_at <= ? AND min_reader <= ?"
+    " AND parked_at IS NULL AND due_at IS NOT NULL AND due_at <= ? AND min_reader <= ?{but}"
     " ORDER BY due_at LIMIT ? OFFSET ?"
 )
 _OWNED = (
     f"SELECT {AGENDA} FROM agenda WHERE owner = ? AND lane = ? AND due_at IS NOT NULL"
-    " AND min_reader <= ? LIMIT ?"
+    " AND min_reader <= ?{but} LIMIT ?"
 )
 _TAKE = (
     "UPDATE agenda SET owner = ?, takes = ?, parked_at = ?"
@@ -58,6 +60,7 @@ class Claims:
         kinds: frozenset[str],
         want: int,
         reader: int,
+        leave: Collection[UUID] = (),
     ) -> list[AgendaRow]:
         """Take up to `want` rows inside the connection's write transaction.
 
@@ -70,10 +73,11 @@ class Claims:
         lanes = self._lanes(connection, kinds)
         now = store_time(connection, self._clock)
         found: list[AgendaRow] = []
-        for row in _left_behind(connection, lapsed, lanes, want, reader):
+        readable = _Readable(reader, [stream.bytes for stream in leave])
+        for row in _left_behind(connection, lapsed, lanes, want, readable):
             found.append(row)
         served = ""
-        for row in _free(connection, lanes, now, want - len(found), reader):
+        for row in _free(connection, lanes, now, want - len(found), readable):
             found.append(row)
             served = row.lane
         if served:
@@ -83,42 +87,62 @@ class Claims:
     def _lanes(self, connection: sqlite3.Connection, kinds: frozenset[str]) -> list[str]:
         """Return the open lanes of these kinds, from the one behind the last served on."""
         rows = connection.execute("SELECT lane FROM lane WHERE paused = 0 ORDER BY lane")
-        lanes = [lane for (lane,) in rows if kind_of(lane) in kinds]
+        lanes = [lane for (lane,) in rows if serves(lane, kinds)]
         behind = [lane for lane in lanes if lane >= self._next_lane]
         return behind + lanes[: len(lanes) - len(behind)]
 
 
-def release(connection: sqlite3.Connection, epoch: int, rows: Sequence[AgendaRow]) -> None:
-    """Free the rows that the worker still owns as it took them; their takes stay counted."""
+@dataclass(frozen=True, slots=True)
+class _Readable:
+    """What a worker can read: events up to a reader's number, and not the streams it leaves."""
+
+    reader: int
+    leave: Sequence[bytes]
+
+    def within(self, sql: str) -> str:
+        """Return a statement that passes by the streams that are left to others."""
+        some = ", ".join("?" * len(self.leave))
+        return sql.format(but=f" AND stream NOT IN ({some})" if some else "")
+
+
+def release(
+    connection: sqlite3.Connection, epoch: int, rows: Sequence[AgendaRow], counted: bool
+) -> None:
+    """Free the rows that the worker still owns as it took them."""
     connection.executemany(
-        "UPDATE agenda SET owner = NULL"
+        "UPDATE agenda SET owner = NULL, takes = max(takes - ?, 0)"
         " WHERE tenant = ? AND shard = ? AND stream = ? AND owner = ? AND version = ?",
-        [(row.tenant, SHARD, row.stream.bytes, epoch, row.version) for row in rows],
+        [(not counted, row.tenant, SHARD, row.stream.bytes, epoch, row.version) for row in rows],
     )
 
 
-def kind_of(lane: str) -> str:
-    """Return the kind of a lane 'tenant/kind/provider', or "" when it has none."""
-    parts = lane.split("/", 2)
-    return parts[1] if len(parts) > 1 else ""
-
-
 def _left_behind(
-    connection: sqlite3.Connection, lapsed: list[int], lanes: list[str], want: int, reader: int
+    connection: sqlite3.Connection,
+    lapsed: list[int],
+    lanes: list[str],
+    want: int,
+    readable: _Readable,
 ) -> Iterator[AgendaRow]:
+    sql = readable.within(_OWNED)
     for epoch in lapsed:
         for lane in lanes:
             if want <= 0:
                 return
-            rows = connection.execute(_OWNED, (epoch, lane, reader, want)).fetchall()
+            values = (epoch, lane, readable.reader, *readable.leave, want)
+            rows = connection.execute(sql, values).fetchall()
             want -= len(rows)
             yield from map(agenda_of, rows)
 
 
 def _free(
-    connection: sqlite3.Connection, lanes: list[str], now: datetime, want: int, reader: int
+    connection: sqlite3.Connection,
+    lanes: list[str],
+    now: datetime,
+    want: int,
+    readable: _Readable,
 ) -> Iterator[AgendaRow]:
     """Give rounds over the lanes until nothing is left or enough was found."""
+    sql = readable.within(_FREE)
     due = optional_text(now)
     given = {lane: dict.fromkeys(PRIORITIES, 0) for lane in lanes}
     while lanes and want > 0:
@@ -127,8 +151,8 @@ def _free(
             room = min(_LANE_CAP, want)
             for priority in PRIORITIES:
                 offset = given[lane][priority]
-                values = (lane, priority, due, reader, room, offset)
-                rows = connection.execute(_FREE, values).fetchall() if room else []
+                where = (lane, priority, due, readable.reader, *readable.leave)
+                rows = connection.execute(sql, (*where, room, offset)).fetchall() if room else []
                 given[lane][priority] += len(rows)
                 room -= len(rows)
                 want -= len(rows)

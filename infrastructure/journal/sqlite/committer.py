@@ -7,7 +7,7 @@ order of commits is the order of positions.
 from __future__ import annotations
 
 import sqlite3
-from collections.abc import Iterable, Sequence
+from collections.abc import Collection, Iterable, Sequence
 from uuid import UUID
 
 from settled.domain.errors import InvalidInput, StoreUnsafe
@@ -107,17 +107,30 @@ class SqliteCommitter:
         """Commit a group in one transaction; one answer a unit, in order."""
         return commit_group(self._attempt, units, _POISON)
 
-    def claim(self, *, epoch: int, kinds: Sequence[str], want: int, reader: int) -> list[AgendaRow]:
+    def claim(
+        self,
+        *,
+        epoch: int,
+        kinds: Sequence[str],
+        want: int,
+        reader: int,
+        leave: Collection[UUID] = (),
+    ) -> list[AgendaRow]:
         """Take due rows for a worker, fair over lanes, in one transaction."""
         with self._writer.transaction() as connection:
             return self._claims.take(
-                connection, epoch=epoch, kinds=frozenset(kinds), want=want, reader=reader
+                connection,
+                epoch=epoch,
+                kinds=frozenset(kinds),
+                want=want,
+                reader=reader,
+                leave=leave,
             )
 
-    def release(self, *, epoch: int, rows: Sequence[AgendaRow]) -> None:
+    def release(self, *, epoch: int, rows: Sequence[AgendaRow], counted: bool = True) -> None:
         """Free rows that were taken and on which nothing was appended."""
         with self._writer.transaction() as connection:
-            release(connection, epoch, rows)
+            release(connection, epoch, rows, counted)
 
     def close(self) -> None:
         """Close the connection."""

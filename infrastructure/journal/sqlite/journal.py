@@ -95,6 +95,7 @@ class SqliteJournal:
         tenant: str | None = None,
         *,
         kind: str | None = None,
+        lane: str | None = None,
         states: Sequence[str] = (),
         overdue_at: datetime | None = None,
         parked: bool | None = None,
@@ -107,6 +108,7 @@ class SqliteJournal:
                 connection,
                 tenant=tenant,
                 kind=kind,
+                lane=lane,
                 states=states,
                 overdue_at=overdue_at,
                 parked=parked,
@@ -148,6 +150,11 @@ class SqliteJournal:
         with self._database.reading() as connection:
             return reading.lanes(connection)
 
+    def open_lanes(self) -> list[str]:
+        """Return the lanes in which something is open, in order: due now or later, or parked."""
+        with self._database.reading() as connection:
+            return reading.open_lanes(connection)
+
     def pause(self, lane: str, paused: bool) -> None:
         """Stop or resume claims on a lane, over all workers."""
         with self._database.writing() as connection:
@@ -157,9 +164,11 @@ class SqliteJournal:
                 (lane, paused),
             )
 
-    def enrol(self, name: str, lease_seconds: float) -> membership.SqliteMembership:
-        """Register a worker."""
-        return membership.enrol(self._database, name, lease_seconds)
+    def enrol(
+        self, name: str, lease_seconds: float, serves: Sequence[str] = ()
+    ) -> membership.SqliteMembership:
+        """Register a worker, with the routes that it serves."""
+        return membership.enrol(self._database, name, lease_seconds, serves)
 
     def watch(self, changed: Callable[[], None]) -> Watch:
         """Call `changed` soon after somebody has written, from a thread of its own."""

@@ -8,6 +8,7 @@ what send permits and fences are for.
 from __future__ import annotations
 
 import fcntl
+import json
 import sqlite3
 import time
 from collections.abc import Sequence
@@ -27,7 +28,9 @@ GRACE_SECONDS = 0.2
 """How long a liveness lock has to be missing before its worker counts as gone."""
 
 
-def enrol(database: Database, name: str, lease_seconds: float) -> SqliteMembership:
+def enrol(
+    database: Database, name: str, lease_seconds: float, serves: Sequence[str]
+) -> SqliteMembership:
     """Register a worker. Its row is seen by others only once its liveness file is locked."""
     if not lease_seconds > 0:
         raise InvalidInput(f"A lease of {lease_seconds} s ends before it begins.")
@@ -36,14 +39,15 @@ def enrol(database: Database, name: str, lease_seconds: float) -> SqliteMembersh
         with writer.transaction() as connection:
             _forget(connection)
             cursor = connection.execute(
-                "INSERT INTO worker (name, started_at, boot, lease_seconds, lease_until)"
-                " VALUES (?, ?, ?, ?, ?)",
+                "INSERT INTO worker (name, started_at, boot, lease_seconds, lease_until, serves)"
+                " VALUES (?, ?, ?, ?, ?, ?)",
                 (
                     name,
                     to_text(store_time(connection, database.clock)),
                     host.boot_id(),
                     lease_seconds,
                     host.boot_seconds() + lease_seconds,
+                    json.dumps(list(serves)),
                 ),
             )
             epoch = cursor.lastrowid
@@ -143,17 +147,18 @@ def workers(connection: sqlite3.Connection) -> list[WorkerRow]:
     """Return the registered workers, also those that lapsed and still own rows."""
     now, boot = datetime.now(UTC), host.boot_seconds()
     rows = connection.execute(
-        "SELECT epoch, name, started_at, boot, lease_seconds, lease_until FROM worker"
+        "SELECT epoch, name, serves, started_at, boot, lease_seconds, lease_until FROM worker"
         " WHERE lease_until > 0 OR EXISTS (SELECT 1 FROM agenda WHERE owner = epoch)"
         " ORDER BY epoch"
     )
     found: list[WorkerRow] = []
-    for epoch, name, started_at, *lease in rows:
+    for epoch, name, serves, started_at, *lease in rows:
         started = datetime.fromisoformat(started_at)
         length, end = lease[1:]
         counted_now = lease[0] == host.boot_id() and 0 < end <= boot + length
         until = now + timedelta(seconds=end - boot) if counted_now else started
-        found.append(WorkerRow(epoch, name, started, until, host.lapsed(*lease)))
+        served = tuple(json.loads(serves))
+        found.append(WorkerRow(epoch, name, started, until, host.lapsed(*lease), served))
     return found
 
 

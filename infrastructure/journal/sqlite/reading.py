@@ -88,6 +88,7 @@ def heads(
     *,
     tenant: str | None,
     kind: str | None,
+    lane: str | None,
     states: Sequence[str],
     overdue_at: datetime | None,
     parked: bool | None,
@@ -106,6 +107,8 @@ def heads(
         add("tenant = ?", tenant)
     if kind is not None:
         add("kind = ?", kind)
+    if lane is not None:
+        add("lane = ?", lane)
     if states:
         add(f"state IN ({', '.join('?' * len(states))})", *states)
     if overdue_at is not None:
@@ -147,3 +150,15 @@ def lanes(connection: sqlite3.Connection) -> Mapping[str, bool]:
     """Return every lane and whether it is paused."""
     rows = connection.execute("SELECT lane, paused FROM lane ORDER BY lane")
     return {lane: bool(paused) for lane, paused in rows}
+
+
+def open_lanes(connection: sqlite3.Connection) -> list[str]:
+    """Return the lanes in which something is open. Each part has an index."""
+    rows = connection.execute(
+        "SELECT lane FROM lane WHERE EXISTS (SELECT 1 FROM agenda a WHERE a.lane = lane.lane"
+        " AND a.due_at IS NOT NULL AND a.owner IS NULL AND a.parked_at IS NULL)"
+        " UNION SELECT lane FROM agenda WHERE owner IS NOT NULL"
+        " UNION SELECT lane FROM agenda WHERE parked_at IS NOT NULL AND due_at IS NOT NULL"
+        " ORDER BY lane"
+    )
+    return [lane for (lane,) in rows]
