@@ -186,7 +186,7 @@ class Ledger:
         if isinstance(answer, Committed):
             return machine
         if not isinstance(answer, Exists):
-            raise self._unanswered(unit, answer)
+            raise self.refusal(unit, answer)
         existing = self.load(machine.tenant, machine.id)
         if existing is None:
             raise NotPossible(
@@ -228,10 +228,10 @@ class Ledger:
             if isinstance(answer, Committed):
                 return machine, result
             if not isinstance(answer, Stale):
-                raise self._unanswered(unit, answer)
+                raise self.refusal(unit, answer)
 
-    def _unanswered(self, unit: Unit, answer: Answer) -> Exception:
-        """Return the error for an answer to a unit that a person asked for."""
+    def refusal(self, unit: Unit, answer: Answer) -> Exception:
+        """Return the error for an answer that means that nothing was written."""
         if not isinstance(answer, Refused):
             return unanswered(answer)
         if self.journal.guard(unit.tenant, answer.key) is None:

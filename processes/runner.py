@@ -162,9 +162,10 @@ class Runner:
         return acting.result() if error is None else error
 
     async def _commit(self, machine: StateMachine, epoch: int) -> bool:
-        answer = await self._ledger.append_durably(self._ledger.unit(machine, fence=epoch))
+        unit = self._ledger.unit(machine, fence=epoch)
+        answer = await self._ledger.append_durably(unit)
         if isinstance(answer, Invalid | ReferenceTaken | Refused):
-            raise unanswered(answer)
+            raise await asyncio.to_thread(self._ledger.refusal, unit, answer)
         if not isinstance(answer, Committed):
             self._log.info(
                 "overtaken", kind=machine.kind, identity=machine.identity, answer=str(answer)
