@@ -176,6 +176,12 @@ class Deciding(Commanding):
         return view_of(machine)
 
     def _asked(self, machine: Operation) -> Requirement:
+        """Return what was recorded as asked for it, or what today's policy asks.
+
+        Raises UnknownKind where its version is not declared here: whoever cannot say what becomes
+        of it, and whether anybody still serves it, decides nothing.
+        """
+        self._kinds.of_operation(machine)
         return machine.requirement or asked_today(machine, self._kinds)
 
     def _first_key(self, identity: Identity) -> str:

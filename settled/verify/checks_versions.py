@@ -14,7 +14,7 @@ from settled.infrastructure.testing.journal_units import eventually
 from settled.verify import releases
 from settled.verify.check import check, refused
 from settled.verify.crates import KILOS, TIMES, stream_of
-from settled.verify.stage import AGENT, Stage
+from settled.verify.stage import AGENT, APPROVER, Stage
 from settled.verify.worker import WorkerProcess
 
 RELEASES = "settled.verify.releases"
@@ -214,7 +214,7 @@ def a30_no_event_that_either_cannot_read_goes_unnoticed(stage: Stage) -> None:
 
 def _approve(app: settled.App, proposal: OperationView) -> None:
     version, digest = proposal.proposal_version, proposal.digest
-    app.operations.approve(proposal, proposal_version=version, digest=digest, by=AGENT)
+    app.operations.approve(proposal, proposal_version=version, digest=digest, by=APPROVER)
 
 
 def crates(stage: Stage, code: int, release: str, *words: str) -> dict[str, Any]:
