@@ -217,13 +217,15 @@ def test_a_reader_goes_on_soon_after_a_long_outage(
         return sum("error connecting" in record.getMessage() for record in caplog.records)
 
     with (
-        closing(PostgresJournal(server.url(), require_fsync=False)) as journal,
+        closing(
+            PostgresJournal(server.url(), require_fsync=False, patience_seconds=SECONDS)
+        ) as journal,
         ThreadPoolExecutor(1) as pool,
     ):
         assert journal.lanes() == {}
         server.stop("immediate")
         future = pool.submit(journal.lanes)
-        eventually(lambda: attempts() > 15, seconds=9)
+        eventually(lambda: attempts() > 24, seconds=30)
         server.start()
         assert future.result(SECONDS) == {}
 

@@ -58,6 +58,9 @@ HARMLESS = {
     ("settled/cli/worker.py", "announcing.join"): "waits for a thread",
     ("settled/cli/output.py", "_BETWEEN_COLUMNS.join"): "puts text together",
     ("processes/reconciler.py", "self.desk.look_up"): "decides; the act is in the desk",
+    ("processes/ledger.py", "one.act"): "what a guard row is to do",
+    ("processes/runs.py", "run.claim"): "records who has the run; the ledger commits it",
+    ("processes/wakeups.py", "self._telling.submit"): "hands work to a thread",
 }
 """Names that are none of these things."""
 
