@@ -107,7 +107,7 @@ async def _read(what: str) -> str:
 _QUICK = FullJitter(0.05, 0.2, 5)
 
 agent = RunKind("agent", follow, budget=RunBudget(tokens=1000), retry=_QUICK)
-agent_brief = RunKind("agent-brief", follow, session=timedelta(seconds=4), retry=_QUICK)
+agent_brief = RunKind("agent-brief", follow, session=timedelta(seconds=8), retry=_QUICK)
 """As agent, with a session of seconds."""
 
 
