@@ -192,7 +192,14 @@ def test_projections_are_looked_at_where_there_are_any(begun: CommandLine) -> No
 def standing(**fields: Any) -> ProjectionStatus:
     """Return where a projection stands that is well but for these fields."""
     well: dict[str, Any] = {
-        **{"name": "operations", "version": 1, "fold": 1, "state": "live", "position": 90},
+        **{
+            "name": "operations",
+            "schema": "",
+            "version": 1,
+            "fold": 1,
+            "state": "live",
+            "position": 90,
+        },
         **{"settled": 100, "behind": 10, "lag_seconds": 59.0, "parked": 0},
         **{"error": None, "error_position": None, "error_at": None},
     }
