@@ -16,10 +16,9 @@ from uuid import UUID
 from settled.domain.contract.vocabulary import ProviderContract
 from settled.domain.errors import NotPossible
 from settled.domain.identity import Identity
-from settled.domain.journal.gone import is_purged
 from settled.domain.journal.mapper import READER, EventMapper
 from settled.domain.journal.port import AgendaRow, Journal
-from settled.domain.journal.unit import Head, RecordedEvent
+from settled.domain.journal.unit import Head, RecordedEvent, is_purged
 from settled.domain.kind import Kind
 from settled.domain.kinds import Kinds
 from settled.domain.machine.event import TOPICS

@@ -13,9 +13,9 @@ from datetime import datetime, timedelta
 
 from settled.domain.contract.words import RetentionKind
 from settled.domain.identity import Identity
-from settled.domain.journal.gone import PURGED
 from settled.domain.journal.mapper import EventMapper
 from settled.domain.journal.port import AgendaRow, Journal
+from settled.domain.journal.unit import PURGED
 from settled.domain.kinds import Kinds
 from settled.domain.machine.lifecycle import ABSENT
 from settled.domain.operation.operation import Operation

@@ -14,9 +14,9 @@ from collections.abc import Callable, Iterator
 from dataclasses import dataclass, replace
 from typing import Protocol
 
-from settled.domain.journal.gone import gone_before, is_purged
+from settled.domain.journal.gone import gone_before
 from settled.domain.journal.mapper import hash_of
-from settled.domain.journal.unit import FIRST_HASH, SHARD, RecordedEvent
+from settled.domain.journal.unit import FIRST_HASH, SHARD, RecordedEvent, is_purged
 from settled.domain.keys import Keys
 
 _NEIGHBOURS = 50

@@ -14,10 +14,7 @@ from typing import NamedTuple, cast
 
 import orjson
 
-from settled.domain.journal.unit import RecordedEvent
-
-PURGED = "Purged"
-"""The last part of the topic of every event that stands for the dropped ones before it."""
+from settled.domain.journal.unit import RecordedEvent, is_purged
 
 _PLACE = struct.Struct(">q32s")
 
@@ -28,11 +25,6 @@ class Gone(NamedTuple):
     version: int
     position: int
     hash: bytes
-
-
-def is_purged(topic: str) -> bool:
-    """Say whether an event of this topic stands for the events before it in its stream."""
-    return topic.rpartition(".")[2] == PURGED
 
 
 def gone_with(records: Sequence[RecordedEvent]) -> list[Gone]:

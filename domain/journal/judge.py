@@ -12,8 +12,8 @@ from dataclasses import dataclass
 from datetime import datetime
 from uuid import UUID
 
-from settled.domain.journal.gone import PURGED, is_purged
 from settled.domain.journal.unit import (
+    PURGED,
     Answer,
     Busy,
     Change,
@@ -26,6 +26,7 @@ from settled.domain.journal.unit import (
     Refused,
     Stale,
     Unit,
+    is_purged,
 )
 
 MAX_EVENT_BYTES = 1 << 20

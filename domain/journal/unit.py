@@ -21,6 +21,14 @@ SHARD = 0
 FIRST_HASH = bytes(32)
 """The previous hash of a stream's first event."""
 
+PURGED = "Purged"
+"""The last part of the topic of every event that stands for the dropped ones before it."""
+
+
+def is_purged(topic: str) -> bool:
+    """Say whether an event of this topic stands for the events before it in its stream."""
+    return topic.rpartition(".")[2] == PURGED
+
 
 @dataclass(frozen=True)
 class RecordedEvent(StoredEvent):

@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import Any, ClassVar
 
 from settled.domain.errors import DeclarationError
-from settled.domain.journal.gone import PURGED
+from settled.domain.journal.unit import PURGED
 from settled.domain.machine.event import Event
 
 

@@ -14,8 +14,7 @@ from uuid import UUID
 
 from settled.domain.journal.anchors import AnchoredHead
 from settled.domain.journal.audit import StoredRow, stream_name
-from settled.domain.journal.gone import PURGED
-from settled.domain.journal.unit import SHARD, RecordedEvent
+from settled.domain.journal.unit import PURGED, SHARD, RecordedEvent
 from settled.domain.purges import Recorded
 from settled.infrastructure.journal.opening import is_sqlite, sqlite_path
 

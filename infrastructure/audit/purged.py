@@ -21,7 +21,8 @@ from settled.domain.journal.audit import (
     is_as_written,
     stream_name,
 )
-from settled.domain.journal.gone import Gone, gone_before, is_purged
+from settled.domain.journal.gone import Gone, gone_before
+from settled.domain.journal.unit import is_purged
 from settled.domain.purges import Entry, Recorded
 from settled.infrastructure.audit.log import RawLog
 

@@ -10,11 +10,11 @@ from datetime import UTC, datetime
 from typing import Any, TypeVar
 from uuid import UUID, uuid4
 
-from settled.domain.journal.gone import PURGED
 from settled.domain.journal.judge import next_group
 from settled.domain.journal.port import Committer, Journal
 from settled.domain.journal.unit import (
     FIRST_HASH,
+    PURGED,
     Answer,
     Busy,
     Change,
